@@ -1,10 +1,11 @@
 """stepsim beside other programs that predict training steps: docs/others.md.
 
     python benchmarks/others.py --markdown docs/others.md        (make benchmarks)
+    python benchmarks/others.py --calculon DIR                   with a checkout of Calculon
 
 Measures ours here and now, in processor time of one core: layouts screened, layouts replayed. What is said of
-others was measured or read elsewhere; ``OTHERS`` is the record of that. Runs none of them: they are not
-packages that could be installed here.
+others was measured or read elsewhere; ``OTHERS`` is the record of that. They are not packages that could be
+installed here; Calculon is timed beside ours, layout by layout, where ``--calculon`` names a checkout of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 SCENARIOS = ("llama3-70b-h100", "gpt3-175b-h100")
@@ -88,13 +91,28 @@ work.
 """
 
 
-def _measured(script: str, *arguments: str) -> list[dict[str, float]]:
+def _measured(script: str, *arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, str(HERE / script), *arguments]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
-def page() -> str:
+def with_calculon(others: Sequence[OtherProgram], folder: Path | None) -> list[OtherProgram]:
+    """The record, with what Calculon takes here in place of what it took elsewhere, where it is at hand."""
+    if folder is None:
+        return list(others)
+    found = _measured("calculon_beside.py", str(folder))
+    rates = sorted(1e3 / one["calculon_ms"] for one in found)
+    beside = "; ".join(
+        f"{one['scenario']}: {one['calculon_ms']:.2f} ms a layout, {one['screening_ms']:.3f} ms by our screening"
+        for one in found
+    )
+    read = f"measured here in the same process at commit {found[0]['calculon_commit']}: {beside}"
+    rate = f"{rates[0]:,.0f} to {rates[-1]:,.0f}"
+    return [replace(one, rate=rate, read=read) if one.name == "Calculon" else one for one in others]
+
+
+def page(calculon: Path | None = None) -> str:
     """The page, after some twenty seconds."""
     rates = [found["layouts_per_s"] for found in _measured("screening.py", *SCENARIOS)]
     (replayed,) = _measured("layouts.py", "--count", "60", "--compare", "2")
@@ -114,7 +132,7 @@ def page() -> str:
             read="measured here",
         ),
     )
-    every = (*ours, *OTHERS)
+    every = (*ours, *with_calculon(OTHERS, calculon))
     return PAGE.format(
         machine=f"{platform.machine()} with {os.cpu_count()} cores",
         python=platform.python_version(),
@@ -126,8 +144,9 @@ def main() -> None:
     """Print the page, or write it."""
     parser = argparse.ArgumentParser(description="stepsim beside other programs")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--calculon", type=Path, metavar="DIR", help="a checkout of it, timed beside ours")
     chosen = parser.parse_args()
-    text = page()
+    text = page(chosen.calculon)
     if chosen.markdown:
         chosen.markdown.write_text(text, encoding="utf-8")
     else:

@@ -3,7 +3,7 @@
     python benchmarks/screening.py llama3-70b-h100 gpt3-175b-h100 llama3.1-405b-16k --all
 
 prints a JSON object a scenario: layouts, how many fit, seconds of the processor by part, layouts a second and
-core. ``--all``: with axes that are not searched by default.
+core. ``--all``: all axes that the scenario's framework has as options.
 """
 
 from __future__ import annotations
@@ -11,32 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any
 
+from stepsim.sim.plan.axes import Axes
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.scenario.load import load_scenario
-
-ALL_AXES: dict[str, list[Any]] = {
-    "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers", "uneven_unspecified"],
-    "parallelism.order": ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
-    "training.recompute": [
-        "none",
-        "selective",
-        "full",
-        {"kind": "full", "layers": 1},
-        {"kind": "full", "layers": 2},
-        {"kind": "modules", "modules": ["layernorm"]},
-        {"kind": "modules", "modules": ["layernorm", "mlp"]},
-    ],
-}
 
 
 def run(name: str, every_axis: bool) -> dict[str, float | str]:
     """The screening of a shipped scenario's layouts."""
     scenario = load_scenario(name)
     began = time.process_time()
-    space = space_of(scenario, vary=ALL_AXES if every_axis else {})
+    space = space_of(scenario, axes=Axes.ALL if every_axis else Axes.LAYOUT)
     enumerate_s = time.process_time() - began
     found = screen(space)
     screen_s = time.process_time() - began - enumerate_s

@@ -83,15 +83,8 @@ BOUNDED = (
 )
 """Many slow parts, whose steps are known between bounds (docs/faults.md)."""
 
-ALL_AXES = (
-    "parallelism.stage_split=uniform,embedding_and_loss_as_layers,uneven_unspecified",
-    "parallelism.order=tp-cp-ep-dp-pp,tp-cp-ep-pp-dp",
-    (
-        "training.recompute=none,selective,full,{kind: full, layers: 1},{kind: full, layers: 2},"
-        "{kind: modules, modules: [layernorm]},{kind: modules, modules: [layernorm, mlp]}"
-    ),
-)
-"""Values of axes that are not searched by default (those of screening.py)."""
+ALL_AXES = ("--set", "software=megatron-core-2025", "--axes", "all")
+"""Of a framework that has them all as options: over 100,000 layouts (docs/decisions/0236)."""
 
 PLANS = tuple(
     Benchmark(title, (*CLI, "plan", scenario, "--json", *words), target_s, once=True)
@@ -112,7 +105,7 @@ PLANS = tuple(
         (
             "Llama 3.1 405B on 16,384 H100, all axes",
             MAIN_JOB,
-            tuple(word for line in ALL_AXES for word in ("--vary", line)),
+            ALL_AXES,
             10.0,
         ),
         ("DeepSeek-V3 on 2,048 H800", "deepseek-v3-2048-h800", (), 15.0),

@@ -24,10 +24,12 @@ from .output import (
 )
 from .plan_options import (
     AUDIT,
+    AXES,
     FITS,
     OBJECTIVE,
     TOP,
     AuditOption,
+    AxesOption,
     BudgetOption,
     ChangesOption,
     DeadlineOption,
@@ -76,6 +78,7 @@ def plan(
     overrides: ChangesOption = None,
     fix: FixOption = None,
     vary: VaryOption = None,
+    axes: AxesOption = AXES,
     top: TopOption = TOP,
     objective: ObjectiveOption = OBJECTIVE,
     deadline: DeadlineOption = None,
@@ -131,6 +134,7 @@ def plan(
         audit=audit,
         replays=replays,
         emission=_emission(emit, to_version, loaded),
+        axes=axes,
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)
     asked = fixed(fix or (), base), varied(vary or ())
@@ -141,6 +145,10 @@ def plan(
         found = planned(base, *asked, wishes, means, status)
     outputs.write(found)
     if as_json:
+        from ..sim.plan.refused import told_left_out
+
+        for line in told_left_out(found.left_out):
+            say(line, err=True)
         echo_json(found.to_dict())
     else:
         from ..sim.report.plan.table import print_plan

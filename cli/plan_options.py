@@ -10,7 +10,13 @@ import typer
 from ..hardware.limits import LARGEST
 from .output import PICTURE_NAME
 
-TOP, AUDIT, OBJECTIVE, FITS = 5, 20, "step-time", 0.9  # what a plan is like where nothing is said
+TOP, AUDIT, OBJECTIVE, FITS, AXES = (
+    5,
+    20,
+    "step-time",
+    0.9,
+    "layout",
+)  # what a plan is like where nothing is said
 
 FixOption = Annotated[
     list[str] | None,
@@ -27,6 +33,15 @@ VaryOption = Annotated[
         "--vary",
         metavar="FIELD=A,B,...",
         help="Try these values of any field, as in cluster.gpus=64,128. Repeatable.",
+    ),
+]
+AxesOption = Annotated[
+    str,
+    typer.Option(
+        "--axes",
+        metavar="WHICH",
+        help="layout, or all: with overlap switches, rank orders, shard sizes and some layers recomputed, "
+        "where the framework has them as options.",
     ),
 ]
 FitsOption = Annotated[
@@ -140,6 +155,16 @@ FrontPictureOption = Annotated[
 SaveOption = Annotated[
     Path | None, typer.Option("--save", metavar="DIR", help="Write a scenario file for each choice.")
 ]
+
+
+def refuse_idle_fits(fits: float, replan: bool) -> None:
+    """ValueError for a probability that nothing is held to: a layout that stands as it is is proposed by
+    nobody."""
+    if fits != FITS and not replan:
+        raise ValueError(
+            "--fits is what a plan proposes by; give it with --replan, or leave it out: each point tells its "
+            "own fit_probability (--json, --csv)"
+        )
 
 
 def refuse_idle_journal(journal: Path | None, replan: bool) -> None:

@@ -9,7 +9,15 @@ import typer
 
 from .options import JsonOption, ScenarioArgument, SetOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
-from .plan_options import FITS, FitsOption, JobsOption, JournalOption, RayOption, refuse_idle_journal
+from .plan_options import (
+    FITS,
+    FitsOption,
+    JobsOption,
+    JournalOption,
+    RayOption,
+    refuse_idle_fits,
+    refuse_idle_journal,
+)
 from .progress import progress
 
 
@@ -30,6 +38,7 @@ def sensitivity(
 ) -> None:
     """Show what twice the NIC, NVLink, HBM and peak, half the latency and half the host time would gain."""
     output_file("--picture", picture, PICTURES, [scenario])
+    refuse_idle_fits(fits, replan)
     refuse_idle_journal(journal, replan)
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 

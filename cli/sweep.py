@@ -16,6 +16,7 @@ from .plan_options import (
     JournalOption,
     ParquetOption,
     RayOption,
+    refuse_idle_fits,
     refuse_idle_journal,
 )
 from .progress import progress
@@ -57,6 +58,7 @@ def sweep(
     for option, path, suffix in (("--csv", csv, ".csv"), ("--parquet", parquet, ".parquet")):
         output_file(option, path, (suffix,), [scenario])
     output_file("--picture", picture, PICTURES, [scenario])
+    refuse_idle_fits(fits, replan)
     refuse_idle_journal(journal, replan)
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 

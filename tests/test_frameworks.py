@@ -91,7 +91,8 @@ def test_a_rule_fixes_a_field_that_there_is_in_one_way_that_it_can_be_broken() -
     for rule in every_rule():
         fixed = [rule.always is not None, bool(rule.among), bool(rule.multiple_of)]
         assert sum(fixed) == bool(rule.severity), rule
-        assert bool(rule.path) == (bool(rule.severity) or rule.default is not None), rule
+        said = bool(rule.severity) or bool(rule.options) or rule.default is not None
+        assert bool(rule.path) == said, rule
         for path in (rule.path, *(name for key in rule.when for name in key.split("*"))):
             block, _, name = path.partition(".")
             if block == "software":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 import stepsim
 from stepsim.cli.main import app
+from stepsim.sim.plan.axes import Axes
 from stepsim.sim.plan.axis_values import fixed
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.refused import WORDS, reasons
@@ -94,16 +96,34 @@ def test_a_value_that_no_layout_has_is_counted() -> None:
     """25 GPUs are possible, and no layout of whole hosts has them."""
     space = space_of(small(), fix=FIX, vary={"cluster.gpus": [8, 25]})
     assert len(space)
-    (reason,) = (one for one in space.refused if one.startswith("cluster.gpus: "))
-    assert space.refused[reason] == 1
+    assert space.refused["no scenario: cluster.gpus"] == 1
+    (out,) = space.left_out
+    assert (out.values, out.field) == ({"cluster.gpus": 25}, "cluster.gpus")
+
+
+def test_sizes_that_lack_a_network_are_told_beside_the_best(scenario: str) -> None:
+    """One host needs none, two do: the reason is a short name, the sentence stands by itself."""
+    two = ["--vary", "cluster.gpus=8,16", "--set", "cluster.interconnect=null", "--audit", "0"]
+    two += [word for name, value in FIX.items() for word in ("--fix", f"{name}={value}")]
+    text = " ".join(said("plan", scenario, *two, code=0).split())
+    assert "left out: cluster.gpus=16: cluster.interconnect: " in text
+    with_json = said("plan", scenario, *two, "--json", code=0)
+    told, _, document = with_json.partition("{")
+    assert told.startswith("left out: cluster.gpus=16: cluster.interconnect: ")
+    found = json.loads("{" + document)
+    refused = found["space"]["refused"]
+    assert refused["no scenario: cluster.interconnect"] == 1
+    assert [one["set"] for one in found["left_out"]] == [{"cluster.gpus": 16}]
+    assert all(" " not in reason.partition(": ")[2] for reason in refused)
 
 
 def test_a_reason_that_most_layouts_have_is_the_one_that_is_told() -> None:
     """No batch would make 12 GPUs whole hosts of 8."""
     wide: dict[str, list[Any]] = {"cluster.gpus": [12], "cluster.interconnect": ["ib-ndr400-x8"]}
-    (reason,) = space_of(load_scenario("llama3-8b-h100"), vary=wide).refused
-    assert reason == "cluster.gpus: 12 GPUs do not fill hosts of 8; gpus can be 8 or 16"
-    assert reasons({reason: 1}) == f"{reason} (1)"
+    space = space_of(load_scenario("llama3-8b-h100"), vary=wide)
+    assert space.refused == {"no scenario: cluster.gpus": 1}
+    why = "cluster.gpus: 12 GPUs do not fill hosts of 8; gpus can be 8 or 16"
+    assert reasons(space.refused, space.left_out) == f"{why} (1)"
 
 
 def test_a_field_is_fixed_or_varied() -> None:
@@ -218,6 +238,7 @@ def test_every_reason_that_a_space_counts_has_words() -> None:
         space_of(load_scenario("mixtral-8x7b-h100")),
         space_of(scaled, vary=odd),
         space_of(small(), fix={"parallelism.dp": 3}),
+        space_of(small(software="megatron-core-2025", cluster__gpus=16), axes=Axes.ALL),
     ]
     counted = {reason for space in spaces for reason in space.refused if ":" not in reason}
     assert counted == {*WORDS}

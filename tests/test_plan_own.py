@@ -45,10 +45,14 @@ def test_a_plan_over_numbers_of_gpus_is_headed_by_none_of_them() -> None:
 def test_an_own_layout_that_is_fixed_away_and_does_not_fit_says_so() -> None:
     run = small(training__seq_length=8192, training__micro_batch=8, training__global_batch=64)
     assert not simulate(run).fits
-    own = plan(run, fix={**ONE, "parallelism.tp": 8}, **ASKED).lost[0]
+    found = plan(run, fix={**ONE, "parallelism.tp": 8}, **ASKED)
+    own = found.lost[0]
     assert own.name == "your layout"
     assert not own.fits
     assert own.factor > 1
+    said = {one["name"]: one["factor_of"] for one in found.to_dict()["lost"]}
+    assert said == {one.name: "objective" if one.fits else "memory" for one in found.lost}
+    assert said["your layout"] == "memory"
 
 
 def test_the_factor_of_an_own_layout_is_that_of_the_objective() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -190,7 +192,7 @@ def test_a_sweep_over_gpus_and_their_kinds_says_whose_scaling_it_tells() -> None
     assert found.scaling.strong.startswith("strong scaling, gpu H100, 2 to 4 GPUs: ")
     shown = io.StringIO()
     print_layout_sweep(found, Console(file=shown, width=160))
-    head, held, _, columns, *_ = shown.getvalue().splitlines()
+    _, held, _, columns, *_ = shown.getvalue().splitlines()
     assert held.strip() == "tokens 1,000,000,000,000"  # one value is no column
     assert columns.split()[:3] == ["gpus", "gpu", "step"]
 
@@ -370,9 +372,16 @@ def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
             assert found == max(good, default=None)
 
 
-@pytest.mark.parametrize("question", ["sensitivity", "sweep"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda: stepsim.sensitivity(small(), means=Means(jobs=1)),
+        lambda: stepsim.sweep(small(), {"training.micro_batch": [1, 2]}, replan=True, jobs=1),
+    ],
+    ids=["sensitivity", "sweep"],
+)
 def test_an_interrupt_ends_a_question_of_several_plans(
-    question: str, monkeypatch: pytest.MonkeyPatch
+    question: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan by itself would show its best so far; here the next one would begin as if nothing had been."""
     searched, whole = [], Findings.run
@@ -384,8 +393,15 @@ def test_an_interrupt_ends_a_question_of_several_plans(
 
     monkeypatch.setattr(Findings, "run", stopped)
     with pytest.raises(KeyboardInterrupt):
-        if question == "sweep":
-            stepsim.sweep(small(), {"training.micro_batch": [1, 2]}, replan=True, jobs=1)
-        else:
-            stepsim.sensitivity(small(), means=Means(jobs=1))
+        question()
     assert len(searched) == 1
+
+
+def test_a_sweep_that_plans_nothing_is_not_asked_how_surely_it_should_fit(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT), encoding="utf-8")
+    words = ["sweep", str(path), "--set", "training.micro_batch=1,2", "--fits", "0.5"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "--replan" in refused.output
+    assert CliRunner().invoke(app, [*words[:-1], "0.9"]).exit_code == 0

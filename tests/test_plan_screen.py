@@ -44,11 +44,14 @@ AXES: dict[str, list[Any]] = {
         "op_selective",
         {"kind": "full", "layers": 1},
         {"kind": "full", "every": 2},
+        {"kind": "full", "layers": 1, "method": "block"},
         {"kind": "full", "layers": 2, "method": "uniform"},
         {"kind": "modules", "modules": ["layernorm", "mlp"]},
     ],
     "training.activation_offload": [False, True],
     "software.gradients.overlap_grad_reduce": [False, True],
+    "software.gradients.overlap_param_gather": [False, True],
+    "software.exchange.tp_comm_overlap": [False, True],
     "software.exchange.moe_a2a_overlap": [False, True],
 }
 

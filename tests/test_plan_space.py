@@ -59,6 +59,8 @@ WIDE: dict[str, list[Any]] = {
     ],
     "training.activation_offload": [False, True],
     "software.gradients.overlap_grad_reduce": [False, True],
+    "software.gradients.overlap_param_gather": [False, True],
+    "software.exchange.tp_comm_overlap": [False, True],
     "software.exchange.moe_a2a_overlap": [False, True],
 }
 """Values that suit each other seldom."""

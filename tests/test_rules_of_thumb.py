@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
 from refusals import refused_at
 
 from stepsim.sim.brief.step import Brief, brief_step
@@ -80,6 +81,66 @@ def test_context_parallelism_may_beat_tensor_parallelism_over_long_sequences() -
     assert seconds(tp=4, cp=2, seq_length=32768) < seconds(tp=8, cp=1, seq_length=32768)
 
 
+def test_tp_2_with_cp_2_beats_tp_4_where_the_sequence_is_longer_than_the_model_is_wide() -> None:
+    """The guide's own sizes; and the other way round where it is shorter than that."""
+    assert 32768 > load_scenario(SCENARIO).model.hidden_size > 2048
+    long, short = (
+        seconds(tp=2, cp=2, seq_length=tokens) / seconds(tp=4, cp=1, seq_length=tokens)
+        for tokens in (32768, 2048)
+    )
+    assert long < 1
+    assert short > long
+
+
+@pytest.mark.parametrize(("precision", "tokens"), [("fp8", 4096), ("bf16", 2048)])
+def test_kernels_of_tp_8_may_be_so_small_that_the_host_is_the_limit(precision: str, tokens: int) -> None:
+    """The guide: "using a tensor-parallel size of 8 for LLAMA 3 70B could lead to low GPU utilization and
+    make training host-performance bound". Without graphs and under FP8, or on short sequences, it does, and
+    tp 4 does not."""
+    assert _gained_by_a_faster_host(8, precision, tokens) > 0.1
+    assert _gained_by_a_faster_host(4, precision, tokens) < 0.001
+
+
+def test_at_the_recipe_s_8192_tokens_the_host_keeps_up_with_tp_8() -> None:
+    """The counter-example: 8,192 tokens in BF16 and in FP8 are enough work on H100, with 40 us a kernel. That
+    tp 8 is slower all the same is its exchanges and smaller GEMMs."""
+    assert _gained_by_a_faster_host(8, "bf16", 8192) < 0.001
+    assert _gained_by_a_faster_host(8, "fp8", 8192) < 0.001
+    assert seconds(tp=8) > 1.05 * seconds(tp=4)
+
+
+def _gained_by_a_faster_host(tp: int, precision: str, tokens: int) -> float:
+    """The share of the step that goes where the host takes half as long for each kernel."""
+    host = "software.host.host_s_per_kernel"
+    own = load_scenario(SCENARIO).software.host.host_s_per_kernel
+    job = ("parallelism.tp", tp), ("training.precision", precision), ("training.seq_length", tokens)
+    slow, fast = (_step(*job, (host, own * share)).step_time_s for share in (1.0, 0.5))
+    return 1 - fast / slow
+
+
+def test_tensor_and_data_parallel_groups_fill_racks_of_72_or_of_64() -> None:
+    """tp 4 and dp 16 are 64 ranks: on racks of 72 some groups cross to the next, as the guide says; on 64
+    GPUs of each none do, and dp 18 fills all 72."""
+
+    def rack_step(gpus_per_domain: int, dp: int, pp: int) -> float:
+        rack = {"gpu": "GB200-NVL72", "gpus": 576, "gpus_per_node": 4, "gpus_per_domain": gpus_per_domain}
+        layout = {"tp": 4, "dp": dp, "pp": pp, "vpp": 1}
+        return _step_of(
+            SCENARIO,
+            {
+                "cluster": {**rack, "interconnect": "ib-ndr400-x4"},
+                "model.num_layers": 72,
+                **{f"parallelism.{axis}": size for axis, size in layout.items()},
+                "schedule": "1f1b",
+                "training.global_batch": 288,
+            },
+        )
+
+    uneven, even = rack_step(72, 16, 9), rack_step(64, 16, 9)
+    assert even < uneven
+    assert rack_step(72, 18, 8) < uneven
+
+
 def test_larger_microbatches_help_without_a_pipeline() -> None:
     flat = {"pp": 1, "vpp": 1, "schedule": "none"}
     times = [seconds(**flat, micro_batch=size) for size in (1, 2, 4)]
@@ -114,7 +175,7 @@ def test_experts_are_better_whole_than_split_by_tensor_parallelism() -> None:
     """The guide's etp 1: their products are small enough."""
     common = {"parallelism.tp": 4, "parallelism.dp": None}
     whole, halves, quarters = (
-        _of_experts("mixtral-8x22b-h100", {**common, "parallelism.etp": etp, "parallelism.ep": 8 // etp})
+        _step_of("mixtral-8x22b-h100", {**common, "parallelism.etp": etp, "parallelism.ep": 8 // etp})
         for etp in (1, 2, 4)
     )
     assert whole < halves < quarters
@@ -126,14 +187,14 @@ def test_experts_stay_inside_nvlink_unless_their_exchanges_are_beside_other_work
 
     def wide_over_near(overlap: bool) -> float:
         common = {"cluster.gpus": 32, "software.exchange.moe_a2a_overlap": overlap, "parallelism.dp": None}
-        near, wide = (_of_experts("qwen3-30b-a3b-h100", {**common, "parallelism.ep": ep}) for ep in (8, 16))
+        near, wide = (_step_of("qwen3-30b-a3b-h100", {**common, "parallelism.ep": ep}) for ep in (8, 16))
         return wide / near
 
     assert wide_over_near(overlap=False) > 1
     assert wide_over_near(overlap=True) < 1
 
 
-def _of_experts(scenario: str, changes: dict[str, Any]) -> float:
+def _step_of(scenario: str, changes: dict[str, Any]) -> float:
     return brief_step(load_scenario(scenario, changes)).step_time_s
 
 

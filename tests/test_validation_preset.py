@@ -218,7 +218,6 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("16-bit gradients", "main_grad_bytes", 2),
         ("FP32 head", "head_fp32", True),
         ("float8 all-gather", "fp8_parameters", True),
-        ("16-bit gradients", "main_grad_bytes", 2),
         ("16-bit moments", "moment_bytes", 2),
         ("grouped experts", "grouped_gemm", "stacked"),
         ("DeepSpeed ZeRO-3", "implementation", "deepspeed"),

@@ -4,18 +4,22 @@ Knows which values are worth trying; which of them fit one another is ``legality
 value of every axis is always among them.
 
 Sources for what is worth trying: NVIDIA Megatron-Bridge docs/performance-guide.md (TP inside the NVLink
-domain, then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py.
+domain, then PP; CP for long sequences; ETP seldom); Calculon's calculon/llm/optimal_execution.py. Of all axes
+(``Axes.ALL``) besides: switches of overlap, orders of ranks, copies of shards and recomputation of some
+layers, each where the rules of the scenario's framework say that its users have it as an option
+(``PresetRule.options``); and sizes that divide an NVLink domain of no power of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ..scenario.checks import nvlink_domain
 from ..scenario.finding import divisors
 from ..scenario.machine import node_of
-from ..scenario.software.rules import rules_of
+from ..scenario.software.rules import framework_of, rules_of
 from .fields import field_value
 
 if TYPE_CHECKING:
@@ -59,20 +63,67 @@ LARGEST_CP = 64
 LARGEST_ETP = 8
 
 
-def layout_values(scenario: Scenario) -> dict[str, Values]:
+SHARD, ORDER, RECOMPUTE = "parallelism.fsdp_shard_size", "parallelism.order", "training.recompute"
+GRAD_REDUCE = "software.gradients.overlap_grad_reduce"
+PARAM_GATHER = "software.gradients.overlap_param_gather"
+TP_OVERLAP = "software.exchange.tp_comm_overlap"
+SWITCHES = (GRAD_REDUCE, PARAM_GATHER, TP_OVERLAP)
+"""Switches of overlap that are tried. That of exchanges of experts stays the scenario's own: without a
+pipeline the bound of a layout that has it on is far below its step (bound.py), so that a proof over all of
+them takes hundreds of replays. ``--vary`` names it."""
+
+ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+"""Replicas next to one another, or the ranks of a pipeline: the two that Megatron core has
+(--use-tp-pp-dp-mapping)."""
+
+QUARTERS = (1, 2, 3)
+"""Of the layers of a virtual stage: as many of them are recomputed. Memory goes down about linearly with
+them, and time up, so that a few tell where the limit of memory lies."""
+
+EVERY = (2, 3, 4)
+"""One of so many layers is recomputed."""
+
+
+class Axes(StrEnum):
+    """Which axes take several values: those of a usual search, or all that the framework has options for."""
+
+    LAYOUT = "layout"
+    ALL = "all"
+
+
+def axes_named(name: str) -> Axes:
+    """ValueError for a name that is none."""
+    try:
+        return Axes(name)
+    except ValueError:
+        raise ValueError(
+            f"axes {name!r} is not known; known: {', '.join(one.value for one in Axes)}"
+        ) from None
+
+
+def layout_values(scenario: Scenario, axes: Axes = Axes.LAYOUT) -> dict[str, Values]:
     """The values of every axis of ``LAYOUT`` that are tried, the scenario's own first."""
     tried = _tried(scenario)
+    if axes is Axes.ALL:
+        for field, values in _tried_besides(scenario).items():
+            tried[field] = [*tried.get(field, ()), *values]
     return {field: unique([field_value(scenario, field), *tried.get(field, ())]) for field in LAYOUT}
+
+
+def domain_of(scenario: Scenario) -> int:
+    """The GPUs that NVLink joins."""
+    cluster = scenario.cluster
+    hosts = node_of(cluster).hosts_per_domain
+    return nvlink_domain(hosts, cluster.gpus_per_node, cluster.gpus_per_domain)
 
 
 def _tried(scenario: Scenario) -> dict[str, list[Any]]:
     """Values worth trying, by field; where nothing is tried, only the scenario's own is."""
-    model, cluster, training = scenario.model, scenario.cluster, scenario.training
-    layers, moe, gpus = model.num_layers, model.moe, cluster.gpus
-    domain = nvlink_domain(node_of(cluster).hosts_per_domain, cluster.gpus_per_node, cluster.gpus_per_domain)
+    model, training = scenario.model, scenario.training
+    layers, moe, gpus = model.num_layers, model.moe, scenario.cluster.gpus
     return {
-        "parallelism.tp": _powers(min(domain, gpus)),
-        "parallelism.cp": _powers(min(gpus, LARGEST_CP, training.seq_length // SHORTEST_SLICE)),
+        "parallelism.tp": _powers(min(domain_of(scenario), gpus)),
+        "parallelism.cp": _powers(_most_cp(scenario)),
         "parallelism.pp": [pp for pp in divisors(gpus) if pp <= layers + 2],
         "parallelism.sequence_parallel": [False, True],
         "parallelism.cp_a2a": [None],
@@ -85,9 +136,64 @@ def _tried(scenario: Scenario) -> dict[str, list[Any]]:
         "schedule_options.memory_limit": [None],
         "training.micro_batch": _powers(min(LARGEST_MICRO_BATCH, training.global_batch)),
         "parallelism.zero": [0, 1, 2, 3],
-        "parallelism.fsdp_shard_size": [None],
-        "training.recompute": ["none", "selective", "full", *_modules(scenario)],
+        SHARD: [None],
+        RECOMPUTE: ["none", "selective", "full", *_modules(scenario)],
     }
+
+
+def _tried_besides(scenario: Scenario) -> dict[str, list[Any]]:
+    """What ``Axes.ALL`` tries besides. A stack of a user's own, of which no rules are known, may have all."""
+    gpus, domain = scenario.cluster.gpus, domain_of(scenario)
+    within = divisors(domain) if domain & (domain - 1) else []
+    known = framework_of(scenario.software.name) is not None
+
+    def options(field: str, otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = [rule.options for rule in rules_of(scenario.software.name) if rule.path == field]
+        return next(filter(None, found), () if known else otherwise)
+
+    return {
+        "parallelism.tp": [tp for tp in within if tp <= gpus],
+        "parallelism.cp": [cp for cp in within if cp <= _most_cp(scenario)],
+        ORDER: [*options(ORDER, ORDERS)],
+        SHARD: [one for one in divisors(domain)[1:] if one < gpus] if options(SHARD, ("domain",)) else [],
+        RECOMPUTE: [*_more_modules(scenario), *_some_layers(scenario, options(RECOMPUTE, ("block",)))],
+        **{switch: [*options(switch, (False, True))] for switch in SWITCHES},
+    }
+
+
+def _most_cp(scenario: Scenario) -> int:
+    return min(scenario.cluster.gpus, LARGEST_CP, scenario.training.seq_length // SHORTEST_SLICE)
+
+
+def _some_layers(scenario: Scenario, ways: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Recomputation of some layers as a framework has it: so many of each virtual stage (``block``), those of
+    the stages of all pipelines; or one of so many (``every``)."""
+    layers = scenario.model.num_layers
+    found: list[dict[str, Any]] = []
+    if "block" in ways:
+        stages = {-(-layers // chunks) for chunks in range(1, layers + 1)}
+        stages |= {-(-(layers + 2) // chunks) for chunks in range(1, layers + 1)}
+        counts = {count for held in stages for count in quarters(held)}
+        found += [{"kind": "full", "layers": count, "method": "block"} for count in sorted(counts)]
+    if "every" in ways:
+        found += [{"kind": "full", "every": every} for every in EVERY if every <= layers]
+    return found
+
+
+def quarters(layers: int) -> list[int]:
+    """A quarter, a half and three quarters of the layers of a virtual stage, none of them all or nothing.
+
+    >>> [quarters(layers) for layers in (1, 2, 3, 8)]
+    [[], [1], [1, 2], [2, 4, 6]]
+    """
+    found = {round(layers * one / 4) for one in QUARTERS}
+    return sorted(one for one in found if 0 < one < layers)
+
+
+def _recomputes(scenario: Scenario, kind: str) -> bool:
+    """Whether the framework says that it recomputes so."""
+    rules = (rule for rule in rules_of(scenario.software.name) if rule.path == RECOMPUTE)
+    return any(kind in rule.among for rule in rules)
 
 
 def _modules(scenario: Scenario) -> list[dict[str, Any]]:
@@ -96,10 +202,28 @@ def _modules(scenario: Scenario) -> list[dict[str, Any]]:
     core transformer_config.py, recompute_modules).
     """
     modules = ["layernorm", "moe_act"] if scenario.model.moe else ["layernorm"]
-    for rule in rules_of(scenario.software.name):
-        if rule.path == "training.recompute" and "modules" in (rule.among or ()):
-            return [{"kind": "modules", "modules": modules}]
-    return []
+    return [_of_modules(modules)] if _recomputes(scenario, "modules") else []
+
+
+def _more_modules(scenario: Scenario) -> list[dict[str, Any]]:
+    """Further modules in the order of what a byte that they free costs to compute again: the up-projections
+    of latent attention (arXiv:2412.19437 section 3.2.3), the attention core, the feed-forward part as a
+    whole. And all but some operators (op_selective), where the framework has that.
+    """
+    found: list[Any] = ["op_selective"] if _recomputes(scenario, "op_selective") else []
+    if not _recomputes(scenario, "modules"):
+        return found
+    model = scenario.model
+    rest = ["core_attn", "moe" if model.moe else "mlp"]
+    chain = ["layernorm", "moe_act"] if model.moe else ["layernorm"]
+    for module in ["mla_up_proj", *rest] if model.mla else rest:
+        chain = [one for one in chain if module != "moe" or one != "moe_act"] + [module]
+        found.append(_of_modules(chain))
+    return found
+
+
+def _of_modules(modules: list[str]) -> dict[str, Any]:
+    return {"kind": "modules", "modules": modules}
 
 
 def _schedules(scenario: Scenario) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
     from .crossed import Crossed
     from .draft import Drafts
-    from .legality import LayoutRule
+    from .same_twice import LayoutRule
 
     Codes = NDArray[np.int64]
 

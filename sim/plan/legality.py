@@ -8,7 +8,7 @@ checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, traits_of
 from ..scenario.sharding import sharding_rule
 from ..scenario.software.rules import rules_of
-from .axes import DP, LAYOUT
+from .axes import DP, LAYOUT, RECOMPUTE, SHARD, Axes
+from .same_twice import CP, EP, ETP, PP, SAME, SP, SPLIT, TP, VPP, ZERO, LayoutRule, of_all_axes
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -34,33 +35,15 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
     from ..scenario.software.rules import PresetRule
 
-TP, CP, PP = "parallelism.tp", "parallelism.cp", "parallelism.pp"
-VPP, EP, ETP = "parallelism.vpp", "parallelism.ep", "parallelism.etp"
-SP, SPLIT = "parallelism.sequence_parallel", "parallelism.stage_split"
-ZERO, SHARD, CP_A2A = "parallelism.zero", "parallelism.fsdp_shard_size", "parallelism.cp_a2a"
-SCHEDULE, MICRO_BATCH, RECOMPUTE = "schedule", "training.micro_batch", "training.recompute"
+SCHEDULE, MICRO_BATCH, CP_A2A = "schedule", "training.micro_batch", "parallelism.cp_a2a"
 OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayoutRule:
-    """``breaks(draft)`` says for which reason the fields that it ``reads`` are no layout; "" where they are.
-    If ``concerns(draft)`` is false for all values of the fields ``concerned_by``, it breaks none.
-
-    ``about`` is the field that it is about where it says what is not worth trying (a framework's note): a
-    value that a user names is kept against it.
-    """
-
-    reads: tuple[str, ...]
-    breaks: Callable[[Scenario], str]
-    about: str = ""
-    concerns: Callable[[Scenario], bool] | None = None
-    concerned_by: tuple[str, ...] = ()
-
-
-def rules(scenario: Scenario, profile: GpuProfile) -> list[LayoutRule]:
-    """All that can make a layout of ``scenario`` illegal, or one that its software has not."""
-    return [*_consistency(scenario), *_framework(scenario), *_unsupported(profile), _messages(), *_SAME]
+def rules(scenario: Scenario, profile: GpuProfile, axes: Axes = Axes.LAYOUT) -> list[LayoutRule]:
+    """All that can make a layout of ``scenario`` illegal, or one that its software has not, or that is
+    another one under another name."""
+    found = [*_consistency(scenario), *_framework(scenario), *_unsupported(profile), _messages(), *SAME]
+    return [*found, *of_all_axes(scenario)] if axes is Axes.ALL else found
 
 
 def _consistency(scenario: Scenario) -> Iterable[LayoutRule]:
@@ -213,26 +196,3 @@ def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
     except ValueError:
         return "not modelled: software.point_to_point"
     return ""
-
-
-_SAME = (
-    LayoutRule(
-        reads=(PP, VPP, SPLIT),
-        breaks=lambda one: (
-            "the same twice"
-            if one.parallelism.pp * one.parallelism.vpp == 1 and one.parallelism.stage_split != "uniform"
-            else ""
-        ),
-        about=SPLIT,
-    ),
-    LayoutRule(
-        reads=(CP, DP, EP, ZERO),
-        breaks=lambda one: (
-            "the same twice"
-            if one.parallelism.dp * one.parallelism.cp * one.parallelism.ep == 1 and one.parallelism.zero
-            else ""
-        ),
-        about=ZERO,
-    ),
-)
-"""Layouts that are another one under another name: a rule of splitting with one stage, shards of one rank."""

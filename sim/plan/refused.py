@@ -5,9 +5,13 @@ Knows those names (sim/plan/legality.py); does not know the rules behind them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..figures import count
+
+if TYPE_CHECKING:
+    from .bases import LeftOut
 
 LINES = 4
 """Reasons that are shown at most."""
@@ -27,27 +31,36 @@ WORDS = {
     "global_batch": "micro_batch × dp does not divide the batch",
     "microbatches": "the schedule does not take so many microbatches",
     "the same twice": "it is another layout under another name",
+    "shards over part of a domain": "shards fill no NVLink domain with tp",
+    "not a quarter of the layers": "the recomputed layers are no quarter, half or three quarters of a stage",
     "parallelism.dp": "dp is another",
 }
 
 
-def reasons(refused: Mapping[str, int]) -> str:
+def reasons(refused: Mapping[str, int], left_out: Sequence[LeftOut] = ()) -> str:
     """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is
-    left in the end is whom the last ones cut.
+    left in the end is whom the last ones cut. What was ``left_out`` tells its own sentence.
 
     >>> reasons({"layers": 1200, "software: parallelism.zero": 8})
     'the software has no such parallelism.zero (8); pp × vpp does not split the layers (1,200)'
     """
-    last = [*refused.items()][::-1][:LINES]
-    return "; ".join(f"{worded(reason)} ({count(number)})" for reason, number in last)
+    last, own = [*refused.items()][::-1][:LINES], {one.reason: f"{one.field}: {one.why}" for one in left_out}
+    return "; ".join(f"{own.get(reason) or worded(reason)} ({count(number)})" for reason, number in last)
+
+
+def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """What was left out of a space, a line for each combination, and one for all that are too many."""
+    lines = []
+    for one in left_out[:LINES]:
+        values = ", ".join(f"{name}={value}" for name, value in one.values.items())
+        lines.append(f"left out: {values}: {one.field}: {one.why}")
+    more = len(left_out) - len(lines)
+    return [*lines, f"and {count(more)} more left out (--json)"] if more else lines
 
 
 def worded(reason: str) -> str:
-    """One reason; a field that a rule of the software, or the simulator, is about by its name; what a check
-    of the scenario says of a field as it is."""
+    """One reason; a field that a rule of the software, or the simulator, is about by its name."""
     whose, colon, field = reason.partition(": ")
-    if "." in whose:
-        return reason
     if colon and whose == "software":
         return f"the software has no such {field}"
     if colon:

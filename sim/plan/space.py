@@ -19,13 +19,15 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
-from .axes import DP, LAYOUT, Values, layout_values, unique
+from .axes import DP, LAYOUT, Axes, Values, layout_values, unique
+from .bases import OWNERS, LeftOut, base_of, left_out
 from .crossed import Crossed, array_of
 from .cut import cut
 from .draft import Drafts, typed, unpadded
 from .fields import field_value, refuse_unknown, slip
-from .legality import ZERO, LayoutRule, refuse_any_layout, rules
+from .legality import refuse_any_layout, rules
 from .row_numbers import numbered_rows
+from .same_twice import ZERO, LayoutRule
 from .twins import Twins
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Space:
     somewhere, in a document's form, ``codes`` which of them each layout has. ``refused`` counts what was cut,
     by reason, each layout under the first reason that cuts it: with the legal ones that is the whole product
     of all axes. ``own`` is the number of the scenario's own layout, None where it is fixed away or not
-    modelled.
+    modelled. Combinations that are no scenario in any layout are ``left_out``, one of the ``refused`` each.
     """
 
     scenario: Scenario
@@ -58,6 +60,7 @@ class Space:
     codes: Mapping[str, Codes]
     refused: Mapping[str, int]
     own: int | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def __len__(self) -> int:
         return len(self.base)
@@ -184,12 +187,13 @@ def space_of(
     fix: Mapping[str, Any] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
     profile: GpuProfile | None = None,
+    axes: Axes = Axes.LAYOUT,
 ) -> Space:
     """Every legal layout of ``scenario``, with ``profile`` in place of the one that it names where given.
 
     ``fix``: fields that have this value alone; ``vary``: fields of any block with the values that they
-    take in turn. What is in neither takes the values of ``axes.py`` where it is an axis of a layout, else
-    the scenario's own.
+    take in turn. What is in neither takes the values of ``axes.py`` where it is an axis of a layout, of the
+    usual ones or of all, else the scenario's own.
 
     Raises:
         ScenarioError: a field or a value that a scenario does not have.
@@ -211,20 +215,21 @@ def space_of(
             typed(scenario, name, values)
     outer = {name: values for name, values in given.items() if name not in LAYOUT and name != DP}
     inner = {name: values for name, values in given.items() if name not in outer}
-    parts, refused = [], Counter[str]()
+    parts, refused, missing = [], Counter[str](), list[LeftOut]()
     for chosen in product(*outer.values()):
         changes = dict(zip(outer, chosen, strict=True))
-        base = _base(scenario, changes)
+        base = base_of(scenario, changes)
         if isinstance(base, list):
             if nonsense := slip(base[0], outer):
                 raise nonsense
-            refused[_common_reason(base)] += 1
+            missing.append(left_out(changes, base))
+            refused[missing[-1].reason] += 1
         else:
             used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
             if not outer:
                 refuse_any_layout(base, used)
-            parts.append(_layouts(base, changes, inner, used))
-    return _joined(scenario, outer, parts, refused)
+            parts.append(_layouts(base, changes, inner, used, axes))
+    return replace(_joined(scenario, outer, parts, refused), left_out=tuple(missing))
 
 
 def _refuse_contradiction(
@@ -238,63 +243,17 @@ def _refuse_contradiction(
     raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=name, message=message)])
 
 
-_PLAIN: Mapping[str, Any] = {
-    "parallelism.pp": 1,
-    "parallelism.vpp": None,
-    "parallelism.cp": 1,
-    "parallelism.cp_a2a": None,
-    "parallelism.ep": 1,
-    "parallelism.etp": 1,
-    "parallelism.dp": None,
-    "parallelism.zero": None,
-    "parallelism.fsdp_shard_size": None,
-    "parallelism.stage_split": "uniform",
-    "schedule": None,
-    "schedule_options": None,
-    "training.recompute": "none",
-    "training.micro_batch": 1,
-}
-"""A layout that most jobs can have; tp, and how far the pipeline goes, are left to try."""
-
-OWNERS = "software.gradients.zero1_broadcasts"
-"""Of ZeRO-1 alone: another layout takes it back."""
-
-
-def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[ScenarioError]:
-    """The scenario with other fields, in any layout that suits them; where none is found, what is wrong with
-    its own, and with others from the plainest on."""
-    if not changes:
-        return scenario
-    wrong: list[ScenarioError] = []
-    owners = changes.get(OWNERS, scenario.software.gradients.zero1_broadcasts)
-    whole = {**_PLAIN, **({ZERO: 1} if owners else {})}
-    plain = (
-        {**whole, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
-        for pp in (1, 2, 4, 8, 16, 32)
-        for tp in (1, 2, 4, 8)
-    )
-    for layout in ({}, {"parallelism.dp": None}, *plain):
-        try:
-            return scenario.with_({**layout, **changes})
-        except ScenarioError as error:
-            wrong.append(error)
-    return wrong
-
-
-def _common_reason(wrong: Sequence[ScenarioError]) -> str:
-    """What is wrong in the plainest layout, without tensor and pipeline parallelism, by its field; of several
-    things what most others have in common with it."""
-    plainest, *others = ([(one.path, one.message) for one in error.problems] for error in wrong[2:])
-    return ": ".join(max(plainest, key=lambda one: sum(one in other for other in others)))
-
-
 def _layouts(
-    base: Scenario, changes: Mapping[str, Any], given: Mapping[str, Values], profile: GpuProfile
+    base: Scenario,
+    changes: Mapping[str, Any],
+    given: Mapping[str, Values],
+    profile: GpuProfile,
+    axes: Axes,
 ) -> _Part:
     """Cross the axes one by one, and cut by each rule as soon as all that it reads is there."""
-    values = {**layout_values(base), **{name: found for name, found in given.items() if name != DP}}
+    values = {**layout_values(base, axes), **{name: found for name, found in given.items() if name != DP}}
     plain = unpadded(base)
-    pending, refused = rules(plain, profile), Counter[str]()
+    pending, refused = rules(plain, profile, axes), Counter[str]()
     drafts = Drafts(base=plain, values={name: typed(base, name, found) for name, found in values.items()})
     left = int(np.prod([len(found) for found in values.values()], dtype=object))
     rows, crossed = Crossed(), set[str]()
@@ -324,7 +283,7 @@ def _layouts(
 def _against(rule: LayoutRule, base: Scenario, given: Mapping[str, Values]) -> Sequence[Any]:
     """Values that are kept against what a framework says it has: those that a user names, here or in a
     scenario that is against it itself. One that follows where the rule does not apply is nobody's wish."""
-    own = [field_value(base, rule.about)] if rule.breaks(base) else []
+    own = [field_value(base, rule.about)] if rule.keeps_own or rule.breaks(base) else []
     return [*own, *given.get(rule.about, ())]
 
 

@@ -21,8 +21,8 @@ from ..lowering.process_groups import ProcessGroups
 from ..scenario.machine import cluster_of
 from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
-from .legality import SPLIT, ZERO
 from .row_numbers import numbered_rows
+from .same_twice import SPLIT, ZERO
 from .ways import ways_placed
 
 if TYPE_CHECKING:

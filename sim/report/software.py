@@ -127,6 +127,8 @@ def _fixes(rule: PresetRule) -> str:
         parts.append("one of " + ", ".join(_value(one) for one in rule.among))
     if rule.multiple_of:
         parts.append("a multiple of " + " × ".join(_name(one) for one in rule.multiple_of))
+    if rule.options:
+        parts.append("options " + ", ".join(_value(one) for one in rule.options))
     text = f"`{rule.path}`: {'; '.join(parts)}"
     where = [f"{_name(path)} {_condition(wanted)}" for path, wanted in rule.when.items()]
     return text + (f", where {' and '.join(where)}" if where else "")

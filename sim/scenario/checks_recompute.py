@@ -27,7 +27,7 @@ def recompute_fits(
     recompute = training.recompute
     if isinstance(recompute, str):
         return
-    held = _most_layers(model, par, None if recompute.method else schedule)
+    held = most_layers(model, par, None if recompute.method else schedule)
     if recompute.layers and recompute.layers > held:
         stage = "virtual stage" if recompute.method else "stage"
         message = f"{recompute.layers} is more than the {held} layers of a {stage}; recompute: full takes all"
@@ -43,7 +43,7 @@ def recompute_fits(
         yield Finding(path=("training", "recompute", "layers"), message=message)
 
 
-def _most_layers(model: Model, par: Parallelism, schedule: str | None) -> int:
+def most_layers(model: Model, par: Parallelism, schedule: str | None) -> int:
     """Of the fullest pipeline rank under ``schedule``; of the fullest virtual stage without one."""
     chunks, split = par.virtual_stages, par.stage_split
     ranks = chunks if schedule is None else par.pp

@@ -207,7 +207,7 @@ def unpermute_backward(builder: LayerBuilder) -> None:
 
 def weights_rows(software: Software) -> bool:
     """Whether rows are weighted when they are home; those that DeepEP or HybridEP brings are not."""
-    own = by_operators(software) or software.exchange.moe_dispatcher != "alltoall"
+    own = uses_torch_operators(software) or software.exchange.moe_dispatcher != "alltoall"
     return software.kernels.weighted_rows and not own
 
 

@@ -21,6 +21,7 @@ from ..search.plan import Means, candidates_of, planned_whole
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
+    from ..bases import LeftOut
     from ..search.searching import Wishes
 
 FINE = (1.25, 1.5, 1.75)
@@ -64,6 +65,7 @@ class Tried:
     capacity_bytes: float
     step_time_s: float | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +171,9 @@ def _tried(
     means: Means | None,
 ) -> Tried:
     """By the screening; with ``means``, by a search that meets the limits."""
-    among, _ = candidates_of(base, fix, vary, lambda _: None, fits=math.inf)  # memory is enough
+    among, _ = candidates_of(
+        base, fix, vary, lambda _: None, fits=math.inf, axes=wishes.axes
+    )  # memory is enough
     if not len(among.layouts):
         refused = among.layouts.refused
         return Tried(
@@ -181,6 +185,7 @@ def _tried(
             peak_bytes=0.0,
             capacity_bytes=0.0,
             refused=refused,
+            left_out=among.layouts.left_out,
         )
     fits = among.fit_probability >= wishes.fits
     least = int(np.argmin(among.bounds.needed_bytes / among.bounds.capacity_bytes))

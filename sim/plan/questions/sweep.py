@@ -258,7 +258,8 @@ def _replanned(
     if found.choices:
         choice = found.choices[0]
         return _point(values, choice.scenario, choice.figures, choice.settings)
-    why = "no layout fits" if found.certificate.legal else f"no layout is legal: {reasons(found.refused)}"
+    none = f"no layout is legal: {reasons(found.refused, found.left_out)}"
+    why = "no layout fits" if found.certificate.legal else none
     return FieldPoint(values=values, settings={}, refused=why)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
+    from ..bases import LeftOut
 
 SHORT_GROUPS = 4
 """Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""
@@ -37,6 +38,7 @@ BESIDES = 100
 
 class Layouts(Protocol):
     """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
+    What is no scenario in any layout is ``left_out``.
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
     ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
@@ -53,6 +55,8 @@ class Layouts(Protocol):
     def columns(self) -> Mapping[str, NDArray[Any]]: ...
     @property
     def refused(self) -> Mapping[str, int]: ...
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]: ...
     @property
     def own(self) -> int | None: ...
     @property

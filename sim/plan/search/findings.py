@@ -335,6 +335,7 @@ class Findings:
             wishes=search.wishes,
             certificate=self.certificate,
             refused=dict(layouts.refused),
+            left_out=layouts.left_out,
             bounded=int(search.open.sum()),
             choices=self.choices,
             front=tuple(self._point(i) for i in self.front[0]),

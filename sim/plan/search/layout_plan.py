@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ...scenario.models import Scenario
+    from ..bases import LeftOut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ class LayoutPlan:
     tied: tuple[Mapping[str, Any], ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)
     bold: BoldChoice | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def __repr__(self) -> str:
         """The best layout and its step, as a notebook shows it; all fields would be pages."""
@@ -166,6 +168,9 @@ class LayoutPlan:
                 "replayed": certificate.replayed,
                 "refused": dict(self.refused),
             },
+            "left_out": [
+                {"set": written(one.values), "field": one.field, "why": one.why} for one in self.left_out
+            ],
             "certificate": {
                 "optimal": certificate.optimal,
                 "tolerance": certificate.tolerance,
@@ -197,6 +202,7 @@ class LayoutPlan:
                     "set": written(one.settings),
                     "why": one.why,
                     "factor": one.factor if math.isfinite(one.factor) else None,
+                    "factor_of": "objective" if one.fits else "memory",
                     "name": one.name,
                     "fits": one.fits,
                     "at_least": one.at_least,

@@ -18,6 +18,7 @@ from ...children import cores
 from ...engine.collection import collection_paused
 from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
+from ..axes import Axes, axes_named
 from ..axis_values import check_axes, check_fields
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
@@ -81,6 +82,7 @@ def plan(
     *,
     fix: Mapping[str, Any] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
+    axes: str = Axes.LAYOUT.value,
     top: int = 5,
     objective: str = Objective.STEP_TIME.value,
     deadline_s: float | None = None,
@@ -101,6 +103,9 @@ def plan(
         source, changes: as ``load_scenario`` takes them; a scenario stands for itself.
         fix: fields and the values that they keep, ``{"parallelism.tp": 4}``.
         vary: further fields and the values that are tried, ``{"cluster.gpus": [64, 128]}``.
+        axes: which of a layout's fields take several values where nothing is said of them: ``layout``, the
+            usual ones, or ``all``, with switches of overlap, orders of ranks, sizes of shards and
+            recomputation of some layers, where the framework has them as options.
         top: how many layouts are proposed.
         objective: ``step-time``, ``tokens-per-dollar``, ``days`` or ``goodput``.
         deadline_s, budget: of the token budget, in seconds and in the price's currency.
@@ -117,7 +122,8 @@ def plan(
         ScenarioError: with every problem of the scenario, and of what is fixed and varied; or what of the run
             the framework cannot say in any layout.
         NotSupported: the scenario lacks what the objective or a limit counts.
-        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, or 1, a journal that is none.
+        ValueError: an unknown objective or word for axes, a probability outside LEAST_FITS to 1, or 1, a
+            journal that is none.
     """
     wishes = wishes_of(
         top=top,
@@ -128,6 +134,7 @@ def plan(
         audit=audit,
         replays=replays,
         emission=_emission(emit, emit_version),
+        axes=axes,
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
     return planned(
@@ -175,7 +182,7 @@ def planned(
         wishes.emission.check(base, vary)
     check_counted(wishes.objective, wishes.limits, base, {*fix, *vary})
     bounded = LEAST_FITS if screened is not None else min(wishes.fits, LEAST_BOLD)
-    among, timing = candidates_of(base, fix, vary, say, fits=bounded)
+    among, timing = candidates_of(base, fix, vary, say, fits=bounded, axes=wishes.axes)
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
@@ -229,6 +236,7 @@ def candidates_of(
     say: Callable[[str], None],
     *,
     fits: float = LEAST_FITS,
+    axes: Axes = Axes.LAYOUT,
 ) -> tuple[Candidates, dict[str, float]]:
     """The legal layouts, screened; and the seconds that both took. Bounds are known of those that fit with a
     probability of ``fits``."""
@@ -238,7 +246,7 @@ def candidates_of(
     clock = [time.perf_counter()]
     say("enumerating layouts")
     with collection_paused():
-        space = space_of(base, fix=fix, vary=vary)
+        space = space_of(base, fix=fix, vary=vary, axes=axes)
     clock.append(time.perf_counter())
     say(f"screening {len(space):,} layouts")
     screened = screen(space, fits=fits)
@@ -286,6 +294,7 @@ def wishes_of(
     audit: int,
     replays: int | None = None,
     emission: Emission | None = None,
+    axes: str = Axes.LAYOUT.value,
 ) -> Wishes:
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
     _check_whole("top", top, 1)
@@ -303,6 +312,7 @@ def wishes_of(
         audit=audit,
         replays=replays,
         emission=emission,
+        axes=axes_named(axes),
     )
 
 

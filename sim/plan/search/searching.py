@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...result.result import SURE_TO_FIT
+from ..axes import Axes
 from .best_first import Ranked, Told, best_first, in_turn, nobody_begins, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
@@ -62,7 +63,7 @@ which a step without shared links takes a tenth."""
 class Wishes:
     """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
     ``limits``; ``audit`` of those ruled out are replayed. With an ``emission``, of those that it can say. At
-    most ``replays`` are spent on the proof.
+    most ``replays`` are spent on the proof. ``axes`` take several values where nothing is said of them.
     """
 
     top: int = 5
@@ -72,6 +73,7 @@ class Wishes:
     audit: int = 20
     replays: int | None = None
     emission: Emission | None = None
+    axes: Axes = Axes.LAYOUT
 
 
 @dataclass

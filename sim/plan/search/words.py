@@ -14,10 +14,20 @@ SHORT = {
     "training.seq_length": "seq",
     "cluster.gpus": "gpus",
     "schedule": "",
+    "parallelism.fsdp_shard_size": "shards of ",
+    "parallelism.order": "order ",
+    "software.exchange.moe_a2a_overlap": "moe overlap",
 }
 
 AXES = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "zero")
 """Fields whose value is written right behind them, as everybody does."""
+
+OFF = {
+    "software.gradients.overlap_grad_reduce": "no grad overlap",
+    "software.gradients.overlap_param_gather": "no gather overlap",
+    "software.exchange.tp_comm_overlap": "no tp overlap",
+}
+"""Switches that are usually on: in words where they are off."""
 
 USUAL = ("none", "uniform", "tp-cp-ep-dp-pp")
 """Values that go without saying."""
@@ -32,9 +42,14 @@ def short(settings: Mapping[str, Any]) -> str:
     'tp4 recompute layernorm'
     >>> short({"cluster.gpu": "H200-SXM-141GB", "training.tokens": 15e12, "parallelism.tp": 4})
     'gpu=H200-SXM-141GB tokens=1.5e+13 tp4'
+    >>> short({"parallelism.tp": 4, **dict.fromkeys(OFF, True), "software.exchange.tp_comm_overlap": False})
+    'tp4 no tp overlap'
     """
     words = []
     for field, value in settings.items():
+        if field in OFF:
+            words += [] if value else [OFF[field]]
+            continue
         block, _, name = field.rpartition(".")
         of_one = value == (0 if name == "zero" else 1) and block == "parallelism" and value is not True
         off = value is None or value is False or (isinstance(value, str) and value in USUAL)
@@ -70,5 +85,7 @@ def _recomputed(value: Mapping[str, Any]) -> str:
     """Modules by their names, else what is recomputed with how much of it."""
     if modules := value.get("modules"):
         return "+".join(modules)
+    if value.get("method") == "block":
+        return f"{value['layers']} of each stage"
     kind, *rest = value.items()
     return " ".join([str(kind[1]), *(f"{name} {one}" for name, one in rest)])

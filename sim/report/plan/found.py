@@ -80,7 +80,7 @@ def _verdict(one: Tried) -> str:
     if one.good:
         return "yes"
     if not one.legal:
-        why = reasons(one.refused)
+        why = reasons(one.refused, one.left_out)
         return f"no: no layout is legal: {why}" if why else "no: no layout is legal"
     return "no: none meets the limits" if one.fit else "no: none is sure to fit"
 

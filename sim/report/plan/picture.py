@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 960.0, 820.0
 MOST_AXES = 8
+ROOM = 145
+"""Letters beside one another over the whole width: values between two axes are cut to their share of it in
+the middle, and stand whole in the hints."""
+
 SLOWEST = 2.0
 """Times the best step: slower layouts would press all others together."""
 
@@ -94,9 +98,12 @@ def _lines(panel: Axes, plan: LayoutPlan, shown: Sequence[ReplayedLayout]) -> No
         (line,) = panel.plot(range(len(y) + 1), [*y, slow], color=colour, linewidth=2.5 if proposed else 1.0)
         line.set_zorder(3 if proposed else 2)
         chart.hint(line, [_hint(one)])
+    room = max(8, int(ROOM / (len(fields) + 1)))
     for x, place in enumerate(places):
         for name, y_at in place.items():
-            panel.text(x, y_at, f" {name}", size=10, va="center", bbox=_BEHIND)
+            half = room // 2
+            told_in = name if len(name) <= room else f"{name[: half - 1]}…{name[-half:]}"
+            panel.text(x, y_at, f" {told_in}", size=10, va="center", bbox=_BEHIND)
     for y_at, step_s in ((0.0, low), (1.0, high)):
         panel.text(len(fields), y_at, f" {seconds(step_s)}", size=10, va="center", bbox=_BEHIND)
     names = [field.rpartition(".")[2].replace("_", " ") for field in fields]

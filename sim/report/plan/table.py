@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
-from ...plan.refused import reasons
+from ...plan.refused import reasons, told_left_out
 from ...plan.search.alternatives import Loser
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
@@ -56,6 +56,8 @@ def print_plan(
 
     console.print(Text(captions.subject(plan.scenario, plan.stated), style="bold"))
     console.print(captions.batch(plan.scenario))
+    for line in told_left_out(plan.left_out) if plan.certificate.legal else []:
+        console.print(line, soft_wrap=True)
     if not plan.choices:
         console.print()
         for line in nothing(plan):
@@ -105,7 +107,7 @@ def nothing(plan: LayoutPlan) -> list[str]:
     """Why there is no choice."""
     certificate = plan.certificate
     if not certificate.legal:
-        return ["No layout is legal: " + reasons(plan.refused)]
+        return ["No layout is legal: " + reasons(plan.refused, plan.left_out)]
     if not certificate.fit:
         lines = [f"None of {count(certificate.legal)} layouts fits with probability {plan.wishes.fits:g}"]
         if plan.smallest:

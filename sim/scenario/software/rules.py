@@ -31,6 +31,8 @@ class PresetRule:
     nobody states it; ``always`` is a default, too. ``severity`` says what becomes of a scenario that states
     otherwise: ``error`` where the framework runs something else under the same name or refuses, ``note``
     where it lacks what the scenario has, or has it behind an option; empty where any value is its own.
+    ``options`` are what its users may set the field to: ``stepsim plan --axes all`` tries these values, or
+    those that such a word stands for (sim/plan/axes.py).
     """
 
     topic: str
@@ -42,6 +44,7 @@ class PresetRule:
     default: Any = None
     among: tuple[Any, ...] = ()
     multiple_of: tuple[Any, ...] = ()
+    options: tuple[Any, ...] = ()
     severity: Severity = ""
 
     @property

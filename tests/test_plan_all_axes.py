@@ -1,0 +1,204 @@
+"""All axes of a layout, by one word: what is tried where the framework has it, and what would be the same
+twice. That bounds, memory and best first are as exact over them is held by the laws of test_plan_screen.py,
+whose axes hold these too, and here over the very values that are tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from law_examples import examples
+from small_plans import small
+
+import stepsim
+from stepsim.sim.brief.step import brief_step
+from stepsim.sim.plan.axes import LAYOUT, SWITCHES, Axes, layout_values
+from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.same_twice import of_all_axes
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.space import Space, space_of
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+CORE = "megatron-core-2025"
+BESIDES = ("parallelism.fsdp_shard_size", "parallelism.order", *SWITCHES)
+ALONE: dict[str, Any] = {f"parallelism.{name}": 1 for name in ("tp", "cp", "pp", "vpp", "ep", "etp")}
+ALONE |= {"parallelism.dp": None, "parallelism.sequence_parallel": False, "schedule": None}
+MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 1024}
+
+
+def job(software: str | dict[str, str] = CORE, **changes: Any) -> Scenario:
+    return small(**{"software": software, "cluster__gpus": 16, **changes})
+
+
+def tried(scenario: Scenario) -> dict[str, list[Any]]:
+    """What all axes have besides the usual ones."""
+    usual, every = layout_values(scenario), layout_values(scenario, Axes.ALL)
+    found = {name: [one for one in every[name] if one not in usual[name]] for name in LAYOUT}
+    return {name: values for name, values in found.items() if values}
+
+
+def test_all_axes_are_those_that_the_framework_has_as_options() -> None:
+    core = tried(job(model__moe=MOE, parallelism__tp=1))
+    assert {*core} == {*BESIDES, "training.recompute"}
+    assert core["parallelism.fsdp_shard_size"] == [2, 4, 8]
+    blocks = [one for one in core["training.recompute"] if one["kind"] == "full"]
+    assert {one["method"] for one in blocks} == {"block"}
+    assert [one["layers"] for one in blocks] == [1, 2, 3, 4, 5, 6, 8]
+    modules = [one["modules"] for one in core["training.recompute"] if one["kind"] == "modules"]
+    assert modules == [["layernorm", "moe_act", "core_attn"], ["layernorm", "core_attn", "moe"]]
+
+
+def test_a_framework_without_an_option_has_no_other_value() -> None:
+    assert tried(load_scenario("deepseek-v3-2048-h800")) == {}
+    titan = tried(load_scenario("llama3-8b-h100", {"software": "torchtitan-2025"}))
+    assert titan["training.recompute"][0] == "op_selective"
+    assert {"kind": "full", "every": 2} in titan["training.recompute"]
+    assert {*titan} == {"parallelism.fsdp_shard_size", "training.recompute"}
+    assert {*tried(job("megatron-2023"))} == {"training.recompute"}
+
+
+def test_a_stack_of_a_user_s_own_may_have_all() -> None:
+    own = tried(job(software={"preset": CORE, "name": "mine"}))
+    assert {*own} == {*BESIDES, "training.recompute"}
+
+
+def test_sizes_that_divide_a_rack_are_tried_there() -> None:
+    rack = load_scenario("grok-1-gb200", {"cluster.gpus": 72, "training.global_batch": 72, **ALONE})
+    assert {3, 6, 9, 12, 18, 24, 36, 72} <= {*tried(rack)["parallelism.tp"]}
+    host = tried(job())
+    assert "parallelism.tp" not in host
+
+
+@pytest.mark.parametrize("name", ["llama3-70b-h100", "llama3.1-405b-16k", "mixtral-8x7b-h100"])
+def test_the_scenario_s_own_layout_is_there_and_all_are_counted(name: str) -> None:
+    run = load_scenario(name)
+    space = space_of(run, axes=Axes.ALL)
+    product = np.prod([len(values) for values in layout_values(run, Axes.ALL).values()], dtype=object)
+    assert len(space) + sum(space.refused.values()) == product
+    assert space.own is not None
+    assert len(space) > len(space_of(run))
+
+
+def test_one_value_of_a_field_is_left_where_it_changes_nothing() -> None:
+    space = space_of(job(), axes=Axes.ALL)
+    tp, sp, zero, pp, dp = (
+        space.columns[f"parallelism.{name}"] for name in ("tp", "sequence_parallel", "zero", "pp", "dp")
+    )
+    overlap = space.columns["software.exchange.tp_comm_overlap"]
+    assert overlap[(tp == 1) | ~sp].all()
+    assert not overlap[(tp > 1) & sp].all()
+    gathers = space.columns["software.gradients.overlap_param_gather"]
+    gathered_by_layers = (zero == 0) | (zero == 3)
+    assert gathers[gathered_by_layers & space.columns["software.gradients.overlap_grad_reduce"]].all()
+    assert not gathers[zero == 1].all()
+    order = space.columns["parallelism.order"] == "tp-cp-ep-dp-pp"
+    assert order[(pp == 1) | (dp == 1)].all()
+    assert not order.all()
+
+
+def test_gathers_overlap_beside_reductions_that_do() -> None:
+    """As Megatron-LM asserts; its FSDP turns the reductions' overlap on."""
+    space = space_of(job(), axes=Axes.ALL)
+    reduces = space.columns["software.gradients.overlap_grad_reduce"]
+    assert not reduces.all()
+    assert reduces[space.columns["parallelism.zero"] > 1].all()
+    assert not space.columns["software.gradients.overlap_param_gather"][~reduces].any()
+    assert space.refused["software: software.gradients.overlap_param_gather"] > 0
+
+
+def test_layers_are_recomputed_by_quarters_of_a_virtual_stage_unless_a_scenario_says_so() -> None:
+    space = space_of(job(), fix={"parallelism.stage_split": "uniform"}, axes=Axes.ALL)
+    chunks = space.columns["parallelism.pp"] * space.columns["parallelism.vpp"]
+    found = {
+        (int(chunk), one["layers"])
+        for chunk, one in zip(chunks, space.columns["training.recompute"], strict=True)
+        if isinstance(one, dict) and one["kind"] == "full"
+    }
+    assert found == {(1, 2), (1, 4), (1, 6), (2, 1), (2, 2), (2, 3), (4, 1)}
+    assert space.refused["not a quarter of the layers"] > 0
+    odd = {"kind": "full", "layers": 3, "method": "block"}
+    own = space_of(job(training__recompute=odd), fix={"parallelism.pp": 1}, axes=Axes.ALL)
+    assert odd in [own.values["training.recompute"][code] for code in own.codes["training.recompute"]]
+
+
+@pytest.mark.slow
+def test_what_is_the_same_twice_has_the_same_step() -> None:
+    """Of each field, of layouts in which another value of it was cut as the same step once more."""
+    own = job(model__moe=MOE, parallelism__zero=1, parallelism__sequence_parallel=True)
+    seen = set[str]()
+    wide = {name: layout_values(own, Axes.ALL)[name] for name in BESIDES}
+    rest = {"parallelism.cp": 1, "training.recompute": "none", "training.micro_batch": 1}
+    space = space_of(own, fix=rest, vary=wide)  # named values are kept, whatever they change
+    by_field = {rule.about: rule for rule in of_all_axes(own)}
+    for i in range(0, len(space), 61):
+        draft = space.draft(i)
+        for name in BESIDES:
+            if by_field[name].breaks(draft) != "the same twice" or name in seen:
+                continue
+            usual = None if name == "parallelism.fsdp_shard_size" else field_value(own, name)
+            settings = {**space.settings(i), name: usual}
+            one, other = space.scenario_of(i), own.with_(settings)
+            assert brief_step(one).step_time_s == pytest.approx(brief_step(other).step_time_s, rel=1e-9), name
+            seen.add(name)
+    assert seen == {*BESIDES}
+
+
+@st.composite
+def wide_spaces(draw: st.DrawFn) -> Space:
+    """The very values that are tried, of some frameworks; on hosts of eight GPUs, or of six."""
+    software = draw(st.sampled_from([CORE, "torchtitan-2025", "nanotron-2025", "nemo-2025"]))
+    changes: dict[str, Any] = {**ALONE, "software": software, "training.global_batch": 48}
+    if draw(st.booleans()):
+        changes |= {"cluster.gpus": 12, "cluster.gpus_per_node": 6, "model.num_attention_heads": 12}
+        changes |= {"model.hidden_size": 768, "training.seq_length": 1536, "training.micro_batch": 1}
+    if draw(st.booleans()):
+        changes["model.moe"] = MOE
+    return space_of(small().with_(changes), fix={"parallelism.etp": 1}, axes=Axes.ALL)
+
+
+@pytest.mark.slow
+@examples(15)
+@given(space=wide_spaces(), data=st.data())
+def test_no_step_is_shorter_than_its_bound_and_memory_is_that_of_the_step(
+    space: Space, data: st.DataObject
+) -> None:
+    found = screen(space, within=float("inf"))
+    i = data.draw(st.integers(0, len(space) - 1), label="layout")
+    result = simulate(space.scenario_of(i))
+    whole = max(stage.needed_bytes for stage in result.memory)
+    assert found.needed_bytes[i] >= whole * (1 - 1e-9)
+    if not space.scenario.software.exchange.records_streams:
+        assert found.needed_bytes[i] == pytest.approx(whole, rel=1e-9)
+    assert 0 < found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
+    assert found.bound_s[int(space.lighter[i])] <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_the_proposed_of_all_axes_are_the_best_of_all_that_fit() -> None:
+    fix = {
+        "parallelism.cp": 1,
+        "parallelism.tp": 2,
+        "parallelism.pp": 2,
+        "parallelism.stage_split": "uniform",
+    }
+    fix |= {"schedule": "1f1b", "training.micro_batch": 2}
+    run = job(parallelism__zero=1, parallelism__sequence_parallel=True)
+    found = plan(run, fix=fix, axes="all", top=6, audit=5, jobs=1)
+    among, _ = candidates_of(run, fix, {}, lambda _: None, axes=Axes.ALL)
+    fits = np.flatnonzero(among.fit_probability >= 0.9).tolist()
+    assert len(fits) == found.to_dict()["space"]["fit"] > 100
+    steps = sorted(brief_step(among.layouts.replayed(i)).step_time_s for i in fits)
+    assert found.certificate.optimal
+    assert found.certificate.replayed < len(fits)
+    assert [one.figures.step_time_s for one in found.choices] == pytest.approx(steps[:6], rel=1e-9)
+
+
+def test_a_word_for_axes_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="layout, all"):
+        stepsim.plan(small(), axes="every")
