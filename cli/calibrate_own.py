@@ -107,6 +107,7 @@ def _factors_grid(fit: FittedSteps) -> Grid:
         "matrix": "GEMM and attention",
         "memory": "kernels bound by memory",
         "host": "host's launches",
+        "checks": "host's checks of collectives",
         "node": "communication in a domain",
         "network": "communication between domains",
     }

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-CAUSES = ("matrix", "memory", "host", "node", "network")
-"""What takes the time of a step: GEMM and attention, kernels bound by memory, the host's launches,
-communication inside an NVLink domain and between domains."""
+CAUSES = ("matrix", "memory", "host", "checks", "node", "network")
+"""What takes the time of a step: GEMM and attention, kernels bound by memory, the host's launches and its
+checks of collectives (sim/network/checks.py), communication inside an NVLink domain and between domains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,7 @@ class StepFactors:
     matrix: float = 1.0
     memory: float = 1.0
     host: float = 1.0
+    checks: float = 1.0
     node: float = 1.0
     network: float = 1.0
     fixed_s: float = 0.0

@@ -110,6 +110,17 @@ def test_torchs_layernorm_sums_its_weight_gradient_column_by_column_however_many
     assert not any(work.in_turn for _, _, work in (*of_rms_norm, *compiled))
 
 
+def test_torchs_layernorm_has_two_kernels_and_a_compilers_one() -> None:
+    """Whatever norm_grad_apart says of a library: no library has the norm."""
+    size = LOCAL.norm_tokens * LOCAL.hidden * LOCAL.element_bytes
+    eager = kernels_of_norm_backward(fused_norm=False)
+    assert [work.hbm_bytes for _, _, work in eager] == [3 * size, 2 * size]
+    (_, _, work), (_, _, columns) = kernels_of_norm_backward(fused_norm=False, norm_grad_by_columns=True)
+    assert (work.in_turn, columns.in_turn) == (0.0, 2 * LOCAL.norm_tokens / 32)
+    assert len(kernels_of_norm_backward(fused_norm=False, torch_compile=True)) == 1
+    assert len(kernels_of_norm_backward("swiglu", fused_norm=False)) == 1  # a chain of torch's
+
+
 def test_columns_are_summed_apart_or_not_at_all() -> None:
     with pytest.raises(ScenarioError, match=r"norm_grad_apart is false"):
         scenario(

@@ -297,6 +297,7 @@ class StepsBlock(_Block):
     matrix: Factor = 1.0
     memory: Factor = 1.0
     host: Factor = 1.0
+    checks: Factor = 1.0
     node: Factor = 1.0
     network: Factor = 1.0
     fixed: Seconds = 0.0

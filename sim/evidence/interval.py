@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shipped_deviations
 from ..lowering.communication import nearest_curve
+from ..lowering.host_checks import share_of_checks
 from ..lowering.step_kind import step_kind
 from ..result.step import LENGTHENS, SHORTENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured
@@ -73,7 +74,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
         ),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
-        sample=_sample(step_time_s, shares, plan),
+        sample=_sample(step_time_s, shares, plan, microbatches),
         awaited_doublings=awaited_doublings(_messages(shares), plan),
         read=plan.scenario.software.read,
         own=plan.profile.steps.runs,
@@ -81,14 +82,16 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     )
 
 
-def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan) -> StepSample:
+def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan, microbatches: int) -> StepSample:
     """The shares of the step by what takes its time; what no cause takes, such as waits, is spread over all
     of them in proportion."""
-    tiers = _communication(shares, plan)
+    tiers, host = _communication(shares, plan), shares.get("host", 0.0)
+    checks = host * share_of_checks(plan, microbatches) if host else 0.0
     found = {
         "matrix": shares.get("GEMM", 0.0) + shares.get("attention", 0.0),
         "memory": shares.get("memory-bound kernels", 0.0) + shares.get("optimizer", 0.0),
-        "host": shares.get("host", 0.0),
+        "host": host - checks,
+        "checks": checks,
         "node": tiers.get("node", 0.0),
         "network": tiers.get("network", 0.0),
     }

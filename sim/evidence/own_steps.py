@@ -44,6 +44,7 @@ class SourceSpread:
     matrix: float
     memory: float
     host: float
+    checks: float
     node: float
     network: float
     fixed_s: float

@@ -11,7 +11,7 @@ Read lower.py first (``make_plan``, ``lower``), then plan.py and pipeline.py. By
 - parameters and data parallelism: parameters.py, stage_parameters.py, tensors.py, reductions.py,
   gather_chain.py, parameter_gather.py, sharded.py and sharding_of.py (ZeRO-2 and ZeRO-3, by sharding/);
 - the end of a step: step_end.py and updates/, optimizers.py, orthogonalise.py (Muon), slices.py,
-  weight_casts.py, host_rendezvous.py, logged_losses.py;
+  weight_casts.py, host_rendezvous.py, host_checks.py, logged_losses.py;
 - memory: memory.py and state/, own_blocks.py (allocator), activation_offload.py;
 - counts: sizes.py (parameters, FLOPs), recomputed_flops.py, layer_kernels.py (for measuring), step_kind.py;
 - what is refused: refuse.py, refuse_autocast.py, refuse_hosts.py, refuse_power.py;

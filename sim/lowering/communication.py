@@ -145,8 +145,9 @@ class Communication:
         return timed.slower(self.factors.of_communication(network=network))
 
     def check_s(self, placement: GroupPlacement) -> float:
-        """Seconds that the check before a collective holds up each member's host."""
-        return check_s(placement) if self.checked else 0.0
+        """Seconds that the check before a collective holds up each member's host, by what own steps have
+        shown."""
+        return self.factors.checks * check_s(placement) if self.checked else 0.0
 
     def apart(self) -> Communication:
         """A copy with the same costs that remembers separately, for questions besides the step."""

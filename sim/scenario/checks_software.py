@@ -101,11 +101,11 @@ def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
 def columns_are_summed_apart(software: Software) -> Iterator[Finding]:
     """How a norm's weight gradient is summed is a fact of a kernel that makes nothing else."""
     kernels = software.kernels
-    if kernels.norm_grad_by_columns and not kernels.norm_grad_apart:
+    if kernels.norm_grad_by_columns and kernels.fused_norm and not kernels.norm_grad_apart:
         yield Finding(
             path=("software", "kernels", "norm_grad_by_columns"),
             message="true is of a weight gradient that is a kernel of its own, and norm_grad_apart is false;"
-            " leave it out, or set norm_grad_apart: true",
+            " leave it out, or set norm_grad_apart: true, or fused_norm: false for torch's",
         )
 
 

@@ -79,7 +79,7 @@ def norm_backward(builder: LayerBuilder) -> None:
         of_dy = float(local.norm_tokens * local.hidden * _normed_bytes(builder))
         # read dY and X, write dX
         builder.memory("norm backward", of_dy + 2 * local.norm_bytes, operators=_distributed(local, 1))
-        if software.kernels.norm_grad_apart:
+        if software.kernels.has_norm_grad_apart(rms_norm=local.rms_norm):
             by_columns = software.kernels.sums_norm_by_columns(rms_norm=local.rms_norm)
             turns = _TURNS_OF_ROW * local.norm_tokens / _WARPS_OF_COLUMNS if by_columns else 0.0
             # read dY and X once more

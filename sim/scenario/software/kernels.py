@@ -46,7 +46,8 @@ class KernelSoftware(SoftwareGroup):
     norm_grad_apart: bool = Field(
         default=False,
         description="a fused norm's weight gradient is a kernel of its own, which reads again what that of"
-        " the input has read (torch's LayerNorm, Apex's FusedLayerNorm); false: one pass makes both",
+        " the input has read (Apex's FusedLayerNorm, and torch's LayerNorm, which has it so in any case where"
+        " fused_norm is false); false: one pass makes both",
     )
     norm_grad_by_columns: bool = Field(
         default=False,
@@ -313,10 +314,17 @@ class KernelSoftware(SoftwareGroup):
         """
         return self.fused_norm or self.torch_compile or not rms_norm
 
+    def has_norm_grad_apart(self, *, rms_norm: bool) -> bool:
+        """Whether the weight gradient of a norm that is one kernel is another: as the library has it, and
+        where none has the norm, as torch's LayerNorm does (ATen native/cuda/layer_norm_kernel.cu,
+        LayerNormBackwardKernelImplInternal: GammaBetaBackward behind the input's)."""
+        of_torch = not (self.fused_norm or rms_norm or self.torch_compile)
+        return self.norm_grad_apart or of_torch
+
     def sums_norm_by_columns(self, *, rms_norm: bool) -> bool:
         """Whether a block of threads sums up all rows of a few columns for a norm's weight gradient: torch's
         LayerNorm does, which has no RMSNorm beside it; a compiler writes kernels of its own."""
-        apart = self.norm_grad_apart and self.norm_grad_by_columns
+        apart = self.has_norm_grad_apart(rms_norm=rms_norm) and self.norm_grad_by_columns
         return apart and not rms_norm and not self.torch_compile
 
     @property
