@@ -285,9 +285,9 @@ def _pad(builder: LayerBuilder, name: str) -> None:
 
 
 def _etp(builder: LayerBuilder, kind: str) -> None:
-    """Ranks that share an expert gather its rows, and add up its outputs."""
+    """Ranks that share an expert gather its rows, and add up its outputs, unless all of them have them."""
     local = builder.local
     experts = local_experts(local)
-    if experts.etp > 1:
+    if experts.etp > 1 and experts.gathered == 1:
         rows = experts.rows(local.norm_tokens)
         builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)
