@@ -1,4 +1,4 @@
-"""Layers of experts that gather the tokens of all tensor-parallel ranks before their router (torchtitan)."""
+"""torchtitan's experts: tokens of all tensor-parallel ranks are gathered, each branch is a product."""
 
 from __future__ import annotations
 
@@ -95,4 +95,20 @@ def test_experts_shared_by_some_of_the_ranks_are_refused() -> None:
 
 def test_torchtitan_gathers() -> None:
     assert get_software("torchtitan-2025").exchange.experts_gather_tokens
+    assert get_software("torchtitan-2025").kernels.split_expert_gate
     assert not get_software("megatron-core-2025").exchange.experts_gather_tokens
+
+
+def test_branches_of_experts_gates_may_be_products_of_their_own() -> None:
+    """Of half the columns each, and as many operations; input gradients are added: read two, write one."""
+    one, two = (run_of(False, split_expert_gate=split) for split in (False, True))
+    for product in ("expert fc1", "expert fc2"):
+        assert flops_of(one, product) == flops_of(two, product) > 0
+    added = sum(
+        op.work.bytes * count
+        for op, count in every_op(lowered(two).programs.classes[0])
+        if op.name == "row gradient add" and isinstance(op.work, Compute)
+    )
+    rows = two.training.seq_length * 2  # of all ranks that share an expert
+    assert added == 3.0 * rows * two.model.hidden_size * 2 * two.model.num_layers
+    assert times_of(one)["row gradient add"] == 0
