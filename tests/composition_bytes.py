@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from composition_flops import expert_loads, expert_rows, parts_again, stream_tokens
+from composition_flops import expert_loads, expert_rows, gathers, parts_again, stream_tokens, weights_rows
 from composition_sharding import data_parallel
 from small_scenarios import microbatches_of
 
@@ -111,6 +111,12 @@ def _tensor(run: Scenario, plan: StepPlan, layer: LayerRun) -> dict[str, Passes]
     if not kind.experts or (model.moe and model.moe.shared_expert_ffn_hidden_size):
         branches = 2 if run.software.kernels.split_gate and model.mlp == "swiglu" else 1
         found |= {"fc1 0": _column(run, plan, h, branches), "fc2": _row(run, plan)}
+    elif gathers(run):  # before the router and behind the rows, and the reverse
+        one = (run.parallelism.tp - 1) / run.parallelism.tp * plan.local.hidden_bytes
+        found |= {
+            "router": Passes(forward=one, backward=one),
+            "routed fc2": Passes(forward=one, backward=one),
+        }
     return found
 
 
@@ -120,8 +126,10 @@ def _tensor_again(run: Scenario, plan: StepPlan, layer: LayerRun) -> float:
     together = {"q": {"q", "k", "v"}, "fc1 0": {"fc1 0", "fc1 1"}}
     names = {name for name in sends if again & together.get(name, {name})}
     if "operators" in layer.recompute:  # outputs of collectives have a list of their own
-        names -= {"projection"}
+        names -= {"projection", "routed fc2"}
         names |= set() if "keep reduce_scatter" in layer.recompute else {"projection"}
+    if "full" in layer.recompute and _home_is_left_out(run):
+        names -= {"routed fc2"}
     return sum(sends[name].forward for name in names)
 
 
@@ -162,18 +170,22 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     again = parts_again(run, layer)
     dispatched, combined = _exchanged(run, plan)
     e, etp = plan.local.element_bytes, run.parallelism.etp
-    rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e
+    rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e * (not gathers(run))
     counts = _counts(run)
     found = {"ep": counts + dispatched + 3 * combined, "etp": 4 * rows}
-    if "routed fc2" in again:
-        kernels = run.software.kernels
-        early = "full" in layer.recompute and kernels.recompute_stops_early
-        back = 0.0 if early and run.software.exchange.moe_dispatcher != "alltoall" else combined
+    if "operators" in layer.recompute:  # which stops at the input of the last product, or at rows at home
+        home = weights_rows(run)
+        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched + combined * home
+        found["etp"] += rows * (1 + home)
+    elif "routed fc2" in again:
+        back = 0.0 if "full" in layer.recompute and _home_is_left_out(run) else combined
         return {"ep": found["ep"] + counts + dispatched + back, "etp": found["etp"] + 2 * rows}
-    if "operators" in layer.recompute:  # which stops at the input of the last product
-        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched
-        found["etp"] += rows
     return found
+
+
+def _home_is_left_out(run: Scenario) -> bool:
+    """Whether a recomputation that stops early leaves out what brings rows home."""
+    return run.software.kernels.recompute_stops_early and run.software.exchange.moe_dispatcher != "alltoall"
 
 
 def _counts(run: Scenario) -> float:
@@ -192,6 +204,7 @@ def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:
     copies = moe.topk * (moe.capacity_factor or 1.0)
     if run.software.exchange.moe_dispatcher != "alltoall":  # one copy, or as much more as capacity pads
         copies /= moe.topk
+    copies *= run.parallelism.etp if gathers(run) else 1
     rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
     out = local.stored_bytes if run.software.exchange.fp8_dispatch else local.element_bytes
     return rows * out, rows * local.element_bytes

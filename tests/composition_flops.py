@@ -60,7 +60,9 @@ def parts_again(run: Scenario, layer: LayerRun) -> set[str]:
         early = run.software.kernels.recompute_stops_early and not layer.kind.experts
         return set(names) - ({"fc2"} if early else set())
     if "operators" in recompute:
-        return _but_kept(names, recompute, fused=run.software.kernels.attention != "unfused")
+        again = _but_kept(names, recompute, fused=run.software.kernels.attention != "unfused")
+        home = layer.kind.experts and weights_rows(run) and "keep grouped_mm" not in recompute
+        return again | ({"routed fc2"} if home else set())
     modules = recompute - ({"mlp"} if layer.kind.experts else {"moe", "shared_experts"})
     return {part for module in modules for part in MODULES[module]} & set(names)
 
@@ -94,7 +96,7 @@ def forward_flops(run: Scenario, kind: LayerKind) -> dict[str, float]:
     found["projection"] = each * heads * values * h
     width = model.ffn_hidden_size
     if kind.experts and model.moe:
-        found["router"] = each * h * model.moe.num_experts
+        found["router"] = each * h * model.moe.num_experts * (run.parallelism.tp if gathers(run) else 1)
         found |= _routed_flops(run)
         width = model.moe.shared_expert_ffn_hidden_size
     if width:
@@ -142,6 +144,17 @@ def _routed_flops(run: Scenario) -> dict[str, float]:
     rows = ranks * sum(max(1, round(expert_rows(run, load) / held)) * held for load in expert_loads(run))
     one = 2.0 * h * width * run.num_microbatches * rows
     return {"routed fc1": one * (2 if run.model.mlp == "swiglu" else 1), "routed fc2": one}
+
+
+def weights_rows(run: Scenario) -> bool:
+    """Whether rows that are home are weighted by operators of torch's, whose gradient reads them."""
+    software = run.software
+    return software.kernels.weighted_rows and software.exchange.moe_dispatcher == "alltoall"
+
+
+def gathers(run: Scenario) -> bool:
+    """Whether experts gather the tokens of all tensor-parallel ranks before their router."""
+    return run.software.exchange.experts_gather_tokens and run.parallelism.tp > 1
 
 
 def expert_loads(run: Scenario) -> list[float]:

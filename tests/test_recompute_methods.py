@@ -11,9 +11,10 @@ from refusals import refused_at
 from small_experts import LATENT, with_experts
 from small_scenarios import every_op, lowered, scenario
 
-from stepsim.sim.lowering.layers.recompute import FULL
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, Recompute
 from stepsim.sim.lowering.layers.stages import build_stages
-from stepsim.sim.lowering.state.activations import activation_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
@@ -287,6 +288,18 @@ def test_weighted_rows_move_56_bytes_an_element_more() -> None:
     elements = run.training.seq_length * 2 * run.model.hidden_size  # of two rows a token
     steps = run.model.num_layers * run.num_microbatches
     assert moved(True) - moved(False) == steps * elements * (20 + 36)
+
+
+def test_weighted_rows_are_kept_in_32_bit() -> None:
+    """Four bytes an element of two rows a token, unless experts are run again."""
+
+    def kept(weighted: bool, recompute: Recompute = NOTHING) -> float:
+        run = moe_run("none", weighted_rows=weighted)
+        return layer_bytes(local_shape_of(run), run.software, recompute).kept
+
+    run = moe_run("none")
+    assert kept(True) - kept(False) == 4 * run.training.seq_length * 2 * run.model.hidden_size
+    assert kept(True, frozenset({"moe"})) == kept(False, frozenset({"moe"}))
 
 
 def test_op_selective_is_torchtitans_list() -> None:

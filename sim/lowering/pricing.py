@@ -97,7 +97,8 @@ def _exchange_pricing(
     """A dispatch or combine, by the bytes of one copy of a rank's tokens."""
     router, dispatcher = _router(scenario), scenario.software.exchange.moe_dispatcher
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    tokens = busiest * local_shape_of(scenario).norm_tokens
+    local = local_shape_of(scenario)
+    tokens = busiest * local.norm_tokens * (local.experts.senders if local.experts else 1)
 
     def exchange(size: float) -> Transfer:
         ep = groups["ep"]

@@ -331,6 +331,14 @@ def _refuse_operators_of_experts(scenario: Scenario, profile: GpuProfile) -> Non
         )
 
 
+def _refuse_gathered_tokens(scenario: Scenario, profile: GpuProfile) -> None:
+    """Gathered tokens of more ranks than share an expert (torchtitan parallel_dims.py, _validate)."""
+    par, gathers = scenario.parallelism, scenario.software.exchange.experts_gather_tokens
+    if scenario.model.moe and gathers and par.etp not in (1, par.tp):
+        fix = f"etp {par.etp} beside tp {par.tp}; set etp to 1 or {par.tp}, or this to false"
+        raise NotSupported("software.exchange.experts_gather_tokens", fix)
+
+
 _EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep", "etp"))
 _SHARDING = ("parallelism.zero", "parallelism.pp")
 
@@ -360,6 +368,7 @@ REFUSALS = (
         ),
     ),
     LayoutRefusal(refuse=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
+    LayoutRefusal(refuse=_refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
     LayoutRefusal(refuse=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
     LayoutRefusal(refuse=refuse_partial_graphs),
     LayoutRefusal(refuse=refuse_barrier),

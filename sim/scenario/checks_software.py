@@ -35,6 +35,8 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
 _OF_EXPERTS = {
     "software.kernels.expert_operators": "library",
     "software.kernels.weighted_rows": False,
+    "software.kernels.split_expert_gate": False,
+    "software.exchange.experts_gather_tokens": False,
     "software.sharding.experts_whole": False,
 }
 """Facts of how experts run or are sharded, with what says nothing of a dense model."""

@@ -163,10 +163,13 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         _in_turn(builder, linear, what)
         return
     one = local.here.with_(sequence=experts.rows_each(local.norm_tokens))
+    each, times = linear, 1
+    if software.kernels.split_expert_gate and linear == _matrices(local)[0]:
+        each, times = replace(linear, outputs=linear.outputs // local.gate), local.gate
     gemm: Gemm = {
-        "forward": lambda: linear.forward(one),
-        "dgrad": lambda: linear.input_grad(one),
-        "wgrad": lambda: linear.weight_grad(one, software),
+        "forward": lambda: each.forward(one),
+        "dgrad": lambda: each.input_grad(one),
+        "wgrad": lambda: each.weight_grad(one, software),
     }[what]()
     calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
@@ -180,9 +183,13 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         transpose(builder, rows * width, just_cast=True)
     # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
     weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
-    launches = builder.gemm_launches(calls) + (weights if what == "wgrad" else 0)
+    launches = times * (builder.gemm_launches(calls) + (weights if what == "wgrad" else 0))
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
-    builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
+    grouped = replace(gemm, batch=experts.held, calls=calls)
+    builder.kernel(name, grouped, launches=launches, rate=rate, times=times)
+    if what == "dgrad" and times > 1:
+        rows = experts.rows(local.norm_tokens)
+        builder.memory("row gradient add", 3.0 * rows * local.hidden * local.element_bytes)  # r 2 w 1
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
 
@@ -285,9 +292,9 @@ def _pad(builder: LayerBuilder, name: str) -> None:
 
 
 def _etp(builder: LayerBuilder, kind: str) -> None:
-    """Ranks that share an expert gather its rows, and add up its outputs."""
+    """Ranks that share an expert gather its rows, and add up its outputs, unless all of them have them."""
     local = builder.local
     experts = local_experts(local)
-    if experts.etp > 1:
+    if experts.etp > 1 and experts.gathered == 1:
         rows = experts.rows(local.norm_tokens)
         builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)

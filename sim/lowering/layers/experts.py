@@ -25,6 +25,8 @@ class Experts:
     all ranks (routing.py); ``busiest``: the rows of its fullest expert over the mean of its experts;
     ``idle``: how many of its experts have no rows. ``dropless``: there is no capacity, so that the number of
     rows is unknown until the router has run. ``in_groups``: the router first chooses groups of experts.
+    ``gathered``: tensor-parallel ranks whose tokens the layer gathers before its router (1: none); the ranks
+    that share an expert then each have all rows from the beginning, and exchange none among themselves.
     """
 
     total: int
@@ -40,19 +42,30 @@ class Experts:
     idle: int = 0
     dropless: bool = True
     in_groups: bool = False
+    gathered: int = 1
 
     @property
     def turns(self) -> int:
         """Iterations of a loop over the experts here that have rows."""
         return self.held - self.idle
 
+    @property
+    def tensor_parallel(self) -> bool:
+        """Whether a layer's experts have collectives of the tensor-parallel group."""
+        return self.shared_ffn > 0 or self.gathered > 1
+
+    @property
+    def senders(self) -> int:
+        """Ranks whose tokens a rank sends: its own, or those of all with which it shares experts."""
+        return self.etp if self.gathered > 1 else 1
+
     def sent(self, tokens: int) -> float:
         """Rows that a rank with ``tokens`` tokens sends out, those to itself included."""
-        return tokens * self.copies
+        return tokens * self.copies * self.senders
 
     def rows(self, tokens: int) -> float:
         """Rows that this rank's experts receive if every rank has ``tokens`` tokens."""
-        return self.sent(tokens) * self.etp * self.load
+        return tokens * self.copies * self.etp * self.load
 
     def rows_each(self, tokens: int) -> int:
         """Rows of one expert."""
@@ -100,4 +113,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         idle=moe.num_experts - experts_with_rows(scenario) if par.ep == 1 else 0,
         dropless=moe.capacity_factor is None,
         in_groups=moe.node_limit is not None,
+        gathered=par.tp if scenario.software.exchange.experts_gather_tokens else 1,
     )

@@ -118,7 +118,7 @@ def moe_weight_grad(builder: LayerBuilder) -> None:
     experts_weight_grad(builder)
     if local_experts(local).shared_ffn:
         mlp_weight_grad(builder.on(_shared(local)))
-    row_weight_grad(builder.on(local.here.plain), _router(local))
+    row_weight_grad(builder.on(_seen(local).plain), _router(local))
 
 
 # Parts ---------------------------------------------------------------------------------------------
@@ -131,8 +131,10 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
     experts = local_experts(local)
     if shared:
         shared_forward(builder)
-    builder.kernel("router", _router(local).forward(local.here.plain))
-    scores = 4.0 * local.norm_tokens * experts.total  # FP32
+    _gather_tokens(builder, "token all_gather")
+    seen = _seen(local)
+    builder.kernel("router", _router(local).forward(seen.plain))
+    scores = 4.0 * seen.tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(builder))
     if uses_torch_operators(software):
@@ -141,7 +143,7 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
         if counts:
             _count(builder)
         # r tokens, w copies
-        move_rows(builder, "permute", local.norm_tokens + experts.sent(local.norm_tokens))
+        move_rows(builder, "permute", _permuted(local))
 
 
 def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -> None:
@@ -152,13 +154,15 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
     if uses_torch_operators(software):
         take_rows_backward(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
-        move_rows(builder, "permute backward", local.norm_tokens + experts.sent(local.norm_tokens))
+        move_rows(builder, "permute backward", _permuted(local))
+    seen = _seen(local)
     builder.memory(
-        "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_backward_launches(software)
+        "top-k backward", 16.0 * seen.tokens * experts.total, launches=_backward_launches(software)
     )
-    row_input_grad(builder.on(local.here.plain), _router(local))
+    row_input_grad(builder.on(seen.plain), _router(local))
     if not split:
-        row_weight_grad(builder.on(local.here.plain), _router(local))
+        row_weight_grad(builder.on(seen.plain), _router(local))
+    _scatter_tokens(builder, "token gradient reduce_scatter")
     if shared:
         shared_backward(builder, split=split)
     builder.memory("input gradient add", 3 * local.norm_bytes)
@@ -188,7 +192,8 @@ def unpermute(builder: LayerBuilder) -> None:
         return_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
         _weight_rows(builder)
-        move_rows(builder, "unpermute", local.norm_tokens + experts.sent(local.norm_tokens))
+        move_rows(builder, "unpermute", _permuted(local))
+    _scatter_tokens(builder, "token reduce_scatter")
     if experts.shared_ffn:
         builder.memory("shared expert add", 3 * local.norm_bytes)
 
@@ -197,11 +202,11 @@ def unpermute_backward(builder: LayerBuilder) -> None:
     """Append the copies of each token's gradient to all its rows."""
     builder = builder.outside_graphs()
     local, software = builder.local, builder.software
+    _gather_tokens(builder, "token gradient all_gather")
     if uses_torch_operators(software):
         return_rows_backward(builder, local_experts(local))
     elif software.exchange.moe_dispatcher == "alltoall":
-        rows = local.norm_tokens + local_experts(local).sent(local.norm_tokens)
-        move_rows(builder, "unpermute backward", rows)
+        move_rows(builder, "unpermute backward", _permuted(local))
         _weight_rows_backward(builder)
 
 
@@ -236,6 +241,34 @@ def _elements_sent(local: LocalShape) -> float:
     return float(local_experts(local).sent(local.norm_tokens) * local.hidden)
 
 
+def _gather_tokens(builder: LayerBuilder, name: str) -> None:
+    """Append the gather of what all tensor-parallel ranks have, where the layer gathers it for its router;
+    the matrices of shared experts gather and reduce the same tokens themselves."""
+    if _gathers(builder.local):
+        builder.tp(name, "all_gather", builder.local.hidden_bytes)
+
+
+def _scatter_tokens(builder: LayerBuilder, name: str) -> None:
+    if _gathers(builder.local):
+        builder.tp(name, "reduce_scatter", builder.local.hidden_bytes)
+
+
+def _gathers(local: LocalShape) -> bool:
+    experts = local_experts(local)
+    return experts.gathered > 1 and not experts.shared_ffn
+
+
+def _seen(local: LocalShape) -> LocalShape:
+    """The shape of operations on the tokens that the router sees."""
+    return local.here.with_(sequence=local.norm_tokens * local_experts(local).gathered)
+
+
+def _permuted(local: LocalShape) -> float:
+    """Tokens, and the rows that they become."""
+    experts = local_experts(local)
+    return experts.senders * local.norm_tokens + experts.sent(local.norm_tokens)
+
+
 def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> int | None:
     """Append a dispatch or combine. Returns its index, or None where all experts are on this rank."""
     local = builder.local
@@ -267,9 +300,9 @@ def await_exchange(builder: LayerBuilder, index: int | None) -> None:
 
 
 def _payload(local: LocalShape, name: str) -> float:
-    """Bytes of one copy of this rank's tokens. A dispatch may send them quantised."""
+    """Bytes of one copy of the tokens that this rank sends. A dispatch may send them quantised."""
     each = local.stored_bytes if local.quantised_dispatch and name == "dispatch" else local.element_bytes
-    return local.norm_tokens * local.hidden * each
+    return local_experts(local).senders * local.norm_tokens * local.hidden * each
 
 
 def _router(local: LocalShape) -> Linear:

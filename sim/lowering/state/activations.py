@@ -19,6 +19,7 @@ from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
 from ..layers.loss import logits_bytes
+from ..layers.moe import weights_rows
 from ..layers.operators import kept_products
 from ..layers.pointwise import clamps_apart
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
@@ -198,7 +199,7 @@ _DROPPED = {
     "layernorm": frozenset({"norm outputs"}),
     "mlp": frozenset({"branches", "clamped branches", "formula", "product", "mlp casts"}),
     "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
-    | {"clamped row branches", "clamped shared branches", "row formula", "shared formula"},
+    | {"clamped row branches", "clamped shared branches", "row formula", "shared formula", "weighted rows"},
     "moe_act": frozenset({"row product", "clamped row branches", "row formula"}),
     "shared_experts": frozenset(
         {"shared branches", "clamped shared branches", "shared formula", "shared product"}
@@ -234,6 +235,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     return (
         ahead
         | _weight_casts(local)
+        | _weighted_rows(local, software)
         | {
             "norms": 2 * local.norm_bytes * _norm_copies(local, software),
             "norm outputs": _normed_copies(local, software) * _gathered(local, software) * narrow,
@@ -274,6 +276,13 @@ def _weight_casts(local: LocalShape) -> dict[str, float]:
         "attention casts": float(attention * local.element_bytes),
         "mlp casts": float(mlp * local.element_bytes),
     }
+
+
+def _weighted_rows(local: LocalShape, software: Software) -> dict[str, float]:
+    """Rows that are home, in FP32, which the gradient of the router's weights reads (``weighted_rows``)."""
+    if local.experts is None or not weights_rows(software):
+        return {}
+    return {"weighted rows": 4.0 * local.experts.sent(local.norm_tokens) * local.hidden}
 
 
 def _norm_copies(local: LocalShape, software: Software) -> int:
@@ -343,7 +352,7 @@ def _experts(local: LocalShape, silu: int, small: bool) -> dict[str, float]:
         "row product": rows * experts.ffn * narrow,
         "shared branches": shared * (local.gate + silu) * (narrow if small else 1),
         "shared product": shared * narrow,
-        "router": 9.0 * local.norm_tokens * experts.total,
+        "router": 9.0 * local.norm_tokens * experts.gathered * experts.total,
     }
 
 

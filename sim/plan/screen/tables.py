@@ -91,7 +91,7 @@ class LayerKey:
         if not experts:
             groups = [named[name] for name in IN_LAYERS if name not in ("ep", "etp")]
             return self.local.with_(experts=None), *groups, self.software
-        if held is None or held.shared_ffn:
+        if held is None or held.tensor_parallel:
             return self
         return self.local.routed, named["ep"], named["etp"], self.software
 

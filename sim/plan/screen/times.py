@@ -94,7 +94,7 @@ class BlockName:
         if self.half is None:
             return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
         local = blocks.local.of(self.run.kind)
-        if self.half is Half.EXPERTS and local.experts and not local.experts.shared_ffn:
+        if self.half is Half.EXPERTS and local.experts and not local.experts.tensor_parallel:
             local = local.routed
         block: Block = self.build(blocks.begin(local), self.run.recompute, half=self.half)
         return block

@@ -190,6 +190,8 @@ _EXPERTS = (
     "expert_biases",
     "expert_operators",
     "weighted_rows",
+    "split_expert_gate",
+    "experts_gather_tokens",
     "experts_whole",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")

@@ -81,6 +81,12 @@ class ExchangeSoftware(SoftwareGroup):
         default="alltoall",
         description="how tokens reach experts: grouped sends, DeepEP's kernels, or NVIDIA's HybridEP",
     )
+    experts_gather_tokens: bool = Field(
+        default=False,
+        description="layers of experts gather the tokens of all tensor-parallel ranks before the router and"
+        " reduce-scatter their output, so that ranks that share an expert (etp) each exchange and permute the"
+        " rows of all (torchtitan); else each routes its own tokens, and those ranks gather rows afterwards",
+    )
     moe_shared_expert_overlap: bool = Field(
         default=False, description="shared experts run while tokens travel"
     )

@@ -140,6 +140,11 @@ class KernelSoftware(SoftwareGroup):
         description="keys and values that query heads share are copied for each of these before attention,"
         " and the copies kept (torch's scaled_dot_product_attention without enable_gqa)",
     )
+    split_expert_gate: bool = Field(
+        default=False,
+        description="the two input branches of experts' SwiGLU are grouped products of their own, whose input"
+        " gradients are added (torchtitan's w1 and w3)",
+    )
     split_gate: bool = Field(
         default=False, description="the two input branches of SwiGLU are separate column-parallel layers"
     )
