@@ -16,7 +16,7 @@ from .result.result import Result
 if TYPE_CHECKING:
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .fold.whole import Folded
+    from .fold.fold import Folded
     from .lowering.lower import Lowered
     from .result.step import StageMemory
     from .scenario.models import Scenario

@@ -53,7 +53,10 @@ def test_what_is_recomputed_is_named() -> None:
 def test_a_value_is_cut_where_the_next_axis_stands() -> None:
     """Of eight axes and the step; its hint has it whole."""
     long = {"kind": "modules", "modules": ["layernorm", "core_attn", "mlp"]}
-    vary = {"training.recompute": ["none", "selective", long], "parallelism.zero": [0, 1]}
+    vary: dict[str, list[object]] = {
+        "training.recompute": ["none", "selective", long],
+        "parallelism.zero": [0, 1],
+    }
     own = {"software": "megatron-core-2025", "parallelism__sequence_parallel": True, "cluster__gpus": 16}
     found = stepsim.plan(
         small(**own), vary={**vary, "parallelism.order": ["tp-cp-ep-dp-pp"]}, axes="all", audit=60, jobs=1
