@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....hardware.quantities import DAY_S
 from ...brief.memory import memory_by_order
 from ...result.step import fullest_of
 from ..boldness import promised, tried_first
@@ -23,7 +24,7 @@ from .certificate import Certificate
 from .front_search import front, replay_front
 from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .objective import DAY_S, Objective, own_weight
+from .objective import Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
