@@ -225,7 +225,7 @@ class BlocksInProgress:
             self._in_detail()
 
     def _begin_single(self) -> None:
-        """As a whole beside flows of its rank, or else in detail."""
+        """Run the block as a whole together with the flows of its rank, or else op by op."""
         lent = self.lent = self.replay.single_blocks.begin(self, self.place, self.gathering.group)
         if lent is None:
             self._in_detail()

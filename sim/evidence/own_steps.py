@@ -189,7 +189,7 @@ def typical(spread: SourceSpread, step: StepSample) -> float:
 def _covariance(
     spread: SourceSpread, steps: Sequence[StepSample], others: Sequence[StepSample]
 ) -> NDArray[np.float64]:
-    """Of the errors of two lists of steps of one cluster."""
+    """Covariance of the errors of two lists of steps on one cluster."""
     if not steps or not others:
         return np.zeros((len(steps), len(others)))
     left, right = (np.array([step.loads for step in rows]) for rows in (steps, others))

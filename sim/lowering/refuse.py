@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
-"""Architectures whose products take blocks with a scale each (OCP MX)."""
+"""Architectures whose GEMMs take blocks with a scale each (OCP MX)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +85,18 @@ def _refuse_documents(scenario: Scenario) -> None:
 
 
 def _refuse_precision(scenario: Scenario) -> None:
-    """Products that the GPU has not."""
+    """GEMMs that the GPU has not."""
     precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
     dtype = recipe.gemm_dtype if recipe else precision
     if not gpu.has_math(dtype):
         has = ", ".join(gpu.peak_flops)
-        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} products; it has {has}")
+        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} GEMMs; it has {has}")
     if precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
-        wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
+        wrong = f"{gpu.name} has no GEMMs of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
     if scenario.software.kernels.head_fp32 and not gpu.has_math("tf32"):
-        raise NotSupported("software.kernels.head_fp32", f"{gpu.name} has no tf32 products; set it to false")
+        raise NotSupported("software.kernels.head_fp32", f"{gpu.name} has no tf32 GEMMs; set it to false")
 
 
 def _refuse_offload(scenario: Scenario) -> None:

@@ -151,7 +151,7 @@ def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = (
 
 
 def _sources_with_pairs(rows: Sequence[SourceRow]) -> int:
-    """Of how many sources two runs or more are of one cluster."""
+    """How many sources have two or more runs on one cluster."""
     runs = Counter((row.source, row.gpu) for row in rows)
     return len({source for (source, _), number in runs.items() if number > 1})
 
@@ -162,7 +162,7 @@ def rounded(spread: SourceSpread) -> SourceSpread:
 
 
 def spreads_without(rows: Sequence[SourceRow], begun: SourceSpread) -> dict[str, SourceSpread]:
-    """By source, the spreads that all others give, searched from ``begun``."""
+    """For each source, the spreads that all other sources give; the search starts at ``begun``."""
     pairs = _pairs(rows)
     return {
         source: _likeliest(pairs.without(source), begun) for source in sorted({row.source for row in rows})

@@ -42,7 +42,7 @@ BASE = -1
 """In place of a number: the scenario as given, where its layout is not among those that are searched."""
 
 LOSERS_BOUNDED = 2
-"""Of each alternative, by their actions: those that come first by their screening."""
+"""How many layouts of each alternative get a bound action by action: the first ones by screening."""
 
 LOSERS_REPLAYED = 2
 """Of these; one alone where it was bounded action by action, which is within a hundredth of its step."""
@@ -50,7 +50,7 @@ LOSERS_REPLAYED = 2
 
 @dataclass
 class Findings:
-    """Of one ``search``; ``say`` hears what is going on."""
+    """What one ``search`` has found so far; ``say`` is told of progress."""
 
     search: LayoutSearch
     say: Callable[[str], None]

@@ -79,7 +79,7 @@ def _prices(sweep: FieldSweep) -> tuple[str, ...]:
 
 
 def _cost(point: FieldPoint) -> str:
-    """In the currency of the point, which a sweep may vary."""
+    """Cost of a point in its own currency, which a sweep may vary."""
     if point.cost is None:
         return "-"
     amount, currency = f"{point.cost.per_trillion_tokens:,.0f}", point.cost.currency

@@ -39,7 +39,7 @@ COLOURS = {
 }
 COLOUR_OF = {"mitigation": GREEN, "fault": AMBER, "bound": GREY}
 WIDTH, HALF = 1040.0, 500.0
-"""Of a picture, and of one that stands beside another."""
+"""Width of a whole picture, and of one of two side by side."""
 ROW = 30.0
 
 
@@ -56,7 +56,7 @@ class Bar:
 
 
 def percent(share: float) -> str:
-    """Of an axis."""
+    """A share as a label of an axis."""
     return f"{share * 100:.4g} %"
 
 
