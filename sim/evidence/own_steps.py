@@ -2,13 +2,12 @@
 these are then.
 
 Knows by how much sources differ from one another (``SourceSpread``, which ``stepsim calibrate residuals``
-estimates). What takes a step's time is off by factors that all steps of one cluster and stack share; steps of
-one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
-error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
-Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
-distance). What is of one run alone has the heavy tails of Student's t: a run that is off by more than its
-kind explains is believed the less, the more it is off (Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84,
-section 3: each run's variance is found anew from what is left of it).
+estimates). The error of a step has three parts: factors that all steps of one cluster and stack share; an
+error that steps of one kind share, which fades with their distance; and a rest of one run. So the error is a
+Gaussian process over steps, conditioned on the user's own steps (Rasmussen and Williams 2006, Gaussian
+Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with distance). The
+rest of one run has the heavy tails of Student's t, so a run that is far off counts for less (Lange, Little
+and Taylor 1989, J. Am. Stat. Assoc. 84, section 3: the variance of each run is estimated from its residual).
 """
 
 from __future__ import annotations
