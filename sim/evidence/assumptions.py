@@ -132,7 +132,7 @@ def _router(plan: StepPlan) -> list[Assumption]:
 
 
 def _spread(routing: str | RoutingSpec) -> str:
-    """What tokens spread by, in words."""
+    """A phrase for how tokens are spread over experts."""
     if isinstance(routing, str):
         return routing
     if routing.tokens is not None:

@@ -78,7 +78,7 @@ class SourceSpread:
         return found
 
     def shared(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The covariance of steps of one cluster by how far they are apart, besides the factors."""
+        """Covariance of the errors of steps of one cluster by their distance, without the common factors."""
         found: NDArray[np.float64] = self.kind**2 * np.exp(-distance / self.reach)
         return found
 
@@ -122,7 +122,7 @@ class Conditioned:
 
     @property
     def pulls(self) -> NDArray[np.float64]:
-        """By step seen, the logarithm of what steps of its kind take longer besides the factors."""
+        """By step seen, the logarithm of how much longer steps of its kind take than the factors say."""
         found: NDArray[np.float64] = self.spread.kind**2 * self.weights
         return found
 

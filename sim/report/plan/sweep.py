@@ -101,7 +101,7 @@ def best_point(sweep: FieldSweep) -> FieldPoint | None:
 
 
 def _layout(sweep: FieldSweep, point: FieldPoint) -> str:
-    """Of a point that was planned anew, its layout without what the point says by itself."""
+    """The planned layout of a point, without the fields that the point itself sets."""
     return short({name: value for name, value in point.settings.items() if name not in sweep.axes})
 
 

@@ -125,7 +125,7 @@ def _runs(answers: Answers) -> Iterator[str]:
 
 
 def verdict(answers: Answers) -> Iterator[str]:
-    """The answer in words."""
+    """The answer as a sentence."""
     study = answers.study
     lost = {name: share for name, share in study.waterfall.items() if name != "useful"}
     name, share = max(lost.items(), key=lambda pair: pair[1])
