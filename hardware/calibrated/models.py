@@ -137,7 +137,7 @@ class TimedKernelBlock(_Block):
 
 
 class HarnessBlock(_Block):
-    """What the times of measured kernels contain besides these: other kernels, the host's call, slower paths."""
+    """What measured times of kernels contain besides these: other kernels, host calls, slower paths."""
 
     beside_s: Seconds = Field(default=0.0, alias="beside")
     beside_efficiency: Correction = 1.0
