@@ -98,7 +98,7 @@ def _measured(script: str, *arguments: str) -> list[dict[str, Any]]:
 
 
 def with_calculon(others: Sequence[OtherProgram], folder: Path | None) -> list[OtherProgram]:
-    """The record, with what Calculon takes here in place of what it took elsewhere, where it is at hand."""
+    """The record, with the time that Calculon takes on this machine where a checkout of it is at hand."""
     if folder is None:
         return list(others)
     found = _measured("calculon_beside.py", str(folder))

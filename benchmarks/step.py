@@ -15,8 +15,8 @@ import time
 
 from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.ranks import Degradation
-from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster

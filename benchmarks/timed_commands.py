@@ -84,7 +84,8 @@ BOUNDED = (
 """Many slow parts, whose steps are known between bounds (docs/faults.md)."""
 
 ALL_AXES = ("--set", "software=megatron-core-2025", "--axes", "all")
-"""Of a framework that has them all as options: over 100,000 layouts (docs/decisions/0236)."""
+"""Options of a plan over all axes, for a framework that has them all: over 100,000 layouts
+(docs/decisions/0236)."""
 
 PLANS = tuple(
     Benchmark(title, (*CLI, "plan", scenario, "--json", *words), target_s, once=True)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import learnt_of_tables, observed, read_cases, sweep_of
+from .collective_logs import Logs, learnt_of_tables, observed, read_cases, sweep_of
 from .options import JsonOption
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
 if TYPE_CHECKING:
+    from ..calibration.fit.collective_constants import Observed
     from ..calibration.fit.collectives import FittedConstant, FittedCurve
-    from ..calibration.validation.collectives import CollectiveRow
+    from ..calibration.validation.collectives import CollectiveCase, CollectiveRow
     from ..calibration.validation.grids import Grid
 
 FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
@@ -96,20 +97,17 @@ def collectives(
             "LOGs are fitted, not measured: leave out --spawn, --backend, --kind, --largest, --scenario"
         )
 
-    from ..calibration.fit.collective_constants import (
-        ONE_HOST,
-        constant_intervals,
-        constants_of,
-        edited_text,
-        fit_constants,
-        values_at,
-    )
+    _fit(read_cases(files, gpu, interconnect), replicas, write=write, as_json=as_json)
+
+
+def _fit(logs: Logs, replicas: int, *, write: bool, as_json: bool) -> None:
+    """Fit curves and constants on logs, and show them; ``write``: into the shipped file too."""
+    from ..calibration.fit.collective_constants import constant_intervals, constants_of, edited_text
     from ..calibration.fit.collectives import fit_curve, pooled
     from ..calibration.validation.collectives import compare, predicted_s
     from ..hardware.collectives import collectives_document
     from ..hardware.files import read_text
 
-    logs = read_cases(files, gpu, interconnect)
     tell_refused(logs.refused)
     learnt, document = observed(logs.cases, logs.unstated), collectives_document()
     if not learnt:
@@ -118,13 +116,8 @@ def collectives(
         show(f"fitting {len(learnt)} logs")
     sweeps = pooled([sweep_of(one.case) for one in learnt])
     curves = [fit_curve(sweep) for sweep in sweeps if len(sweep.points) >= 4]
-    if logs.tables:
-        paths = [one.path for one in ONE_HOST]
-        learnt += observed(learnt_of_tables(logs.tables), ())
-        begun = values_at(paths, document)
-        best = fit_constants(learnt, predicted_s, document, start=begun, parameters=ONE_HOST)
-    else:
-        best = fit_constants(learnt, predicted_s, document)
+    learnt += observed(learnt_of_tables(logs.tables), ())
+    best = _constants(learnt, document, of_one_host=bool(logs.tables))
     intervals = constant_intervals(learnt, predicted_s, document, best, replicas=replicas)
     rows = compare([one.case for one in learnt], lambda _: constants_of(best, document))
     clear_status()
@@ -135,6 +128,20 @@ def collectives(
         echo_json(_document(curves, intervals, rows) | {"refused": refused_document(logs.refused)})
     else:
         _print(curves, intervals, rows, refused_files(logs.refused))
+
+
+def _constants(
+    learnt: Sequence[Observed[CollectiveCase]], document: Mapping[str, Any], *, of_one_host: bool
+) -> dict[str, float]:
+    """The constants that fit best; those ``of_one_host`` alone, from the shipped ones, where tables of one
+    host's collectives are among the logs."""
+    from ..calibration.fit.collective_constants import ONE_HOST, fit_constants, values_at
+    from ..calibration.validation.collectives import predicted_s
+
+    if not of_one_host:
+        return fit_constants(learnt, predicted_s, document)
+    begun = values_at([one.path for one in ONE_HOST], document)
+    return fit_constants(learnt, predicted_s, document, start=begun, parameters=ONE_HOST)
 
 
 def _document(

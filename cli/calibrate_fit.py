@@ -84,10 +84,7 @@ def fit(
     points = [point for one in measured for point in one.kernels]
     collectives = [point for one in measured for point in one.collectives]
     if not points and not collectives:
-        reasons = {reason for one in measured for reason in one.passed_over}
-        raise ValueError(
-            f"nothing in these files can be fitted: {'; '.join(sorted(reasons)) or 'they are empty'}"
-        )
+        raise ValueError(_nothing_to_fit(measured))
     if show := status_line():
         show(f"fitting {len(points)} kernels and {len(collectives)} collectives")
     kernels = fit_kernels(chip, points, replicas=replicas) if points else None
@@ -101,14 +98,25 @@ def fit(
     poor = _show(name, measured, kernels, curves, notes, refused, as_json)
     wrote("profile", out)
     if poor:
-        for part in poor:
-            say(f"poor fit: {part}", err=True)
-        typer.echo(
-            "more than a tenth of these measurements is further than half from what the profile says: look "
-            "for a group, shape or clock that differs among them before you use it",
-            err=True,
-        )
+        _tell_poor(poor)
         raise typer.Exit(NO)
+
+
+def _nothing_to_fit(measured: Sequence[Measured]) -> str:
+    """Why no file holds a kernel or a collective that can be fitted."""
+    reasons = sorted({reason for one in measured for reason in one.passed_over})
+    return f"nothing in these files can be fitted: {'; '.join(reasons) or 'they are empty'}"
+
+
+def _tell_poor(parts: Sequence[str]) -> None:
+    """Name on stderr the parts of a profile that miss their own measurements."""
+    for part in parts:
+        say(f"poor fit: {part}", err=True)
+    typer.echo(
+        "more than a tenth of these measurements is further than half from what the profile says: look "
+        "for a group, shape or clock that differs among them before you use it",
+        err=True,
+    )
 
 
 def stated_gpu(gpu: str | None) -> StatedGpu | None:

@@ -75,17 +75,9 @@ def kernels(
         say(f"not measured: {point}: {reason}", err=True)
     counts = f"{outcome.measured} measured, {outcome.before} before, {outcome.left} of the sweep left"
     if as_json:
-        echo_json(
-            {
-                "device": here.name,
-                "gpu": here.gpu,
-                "file": str(out),
-                "measured": outcome.measured,
-                "before": outcome.before,
-                "left": outcome.left,
-                "failed": [{"id": point, "reason": reason} for point, reason in outcome.failed],
-            }
-        )
+        failed = [{"id": point, "reason": reason} for point, reason in outcome.failed]
+        done = {"measured": outcome.measured, "before": outcome.before, "left": outcome.left}
+        echo_json({"device": here.name, "gpu": here.gpu, "file": str(out), **done, "failed": failed})
     else:
         say(f"{here.name}{f' ({here.gpu})' if here.gpu else ''}: {counts}")
         _print(rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, refuse_where
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
@@ -71,14 +71,15 @@ def report(
     chip = _described(profile, gpu, gpu_file) if points or svg else gpu
     measured, refused = read_measured(points, None if gpu == CPU else chip) if points else ((), ())
     tell_refused(refused)
-    if measured and one_gpu(measured) != gpu:
-        raise ValueError(f"{profile}: is of {gpu}, but the points are of {one_gpu(measured)}")
-    if gpu == CPU and scenario:
-        raise ValueError(f"{profile}: is of processes without a GPU; no scenario runs there")
-    if not (scenario or points or svg):
-        raise ValueError(
-            f"{profile}: give a SCENARIO to look for in it, or measurements beside it with --points"
-        )
+    measured_gpu = one_gpu(measured) if measured else gpu
+    wrong = {
+        f"is of {gpu}, but the points are of {measured_gpu}": measured_gpu != gpu,
+        "is of processes without a GPU; no scenario runs there": gpu == CPU and scenario,
+        "give a SCENARIO to look for in it, or measurements beside it with --points": not (
+            scenario or points or svg
+        ),
+    }
+    refuse_where({f"{profile}: {text}": holds for text, holds in wrong.items()})
     residuals = list(_residuals(profile, chip, measured))
     if svg:
         save_picture(svg, _picture(profile, chip, measured))

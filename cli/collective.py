@@ -122,9 +122,7 @@ def collective(
     from ..hardware.collective_kinds import kind_called
 
     if log:
-        others = cluster, calibration, sweep, gpus_per_node, (size, gpus) != (SIZE, RANKS)
-        why = "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
-        refuse_where({f"{why}--sweep, --cluster and --calibration": any(others)})
+        _refuse_with_log(cluster, calibration, sweep, gpus_per_node, (size, gpus) != (SIZE, RANKS))
         case = _case_of_log(log, kind, gpu, interconnect)
         _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
@@ -136,14 +134,7 @@ def collective(
     payload = _payload_of(size)
     sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if calibration:
-        refuse_where(
-            {
-                "--cluster: a profile is of a machine of its own": cluster,
-                "--calibration: own curves have no picture, algorithm, protocol or version to choose": any(
-                    (svg, algorithm, protocol, nccl)
-                ),
-            }
-        )
+        _refuse_with_calibration(cluster, svg, algorithm, protocol, nccl)
         from .own_collective import show_own
 
         there("--calibration", [calibration])
@@ -156,6 +147,18 @@ def collective(
     else:
         case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, per_host)
     _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+
+
+def _refuse_with_log(*others: object) -> None:
+    """Refuse what a log says itself."""
+    why = "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
+    refuse_where({f"{why}--sweep, --cluster and --calibration": any(others)})
+
+
+def _refuse_with_calibration(cluster: str | None, *choices: object) -> None:
+    """Refuse a machine and ``choices`` of NCCL's beside curves of the user's own."""
+    what = "--calibration: own curves have no picture, algorithm, protocol or version to choose"
+    refuse_where({"--cluster: a profile is of a machine of its own": cluster, what: any(choices)})
 
 
 def _payload_of(size: str) -> float:

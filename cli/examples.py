@@ -68,7 +68,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schedule gallery": ("schedule gallery schedules.md",),
     "hardware check": ("hardware check machine.yaml",),
 }
-"""By command, without the word ``stepsim`` that stands before each."""
+"""Examples of each command, without the leading word ``stepsim``."""
 
 
 def with_examples(app: typer.Typer, group: str = "") -> None:

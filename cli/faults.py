@@ -142,40 +142,47 @@ def faults(
     if cases:
         _cases(cases, straggler_logs, as_json, named)
         return
-    if straggler_logs is not None:
-        raise ValueError("--straggler-logs are of a published case, and --cases is not given")
-    if hosts is not None and record is None:
-        raise ValueError("--hosts says of how many hosts a --record is, and none is given")
+    lacking = {
+        "--straggler-logs are of a published case, and --cases is not given": straggler_logs,
+        "--hosts says of how many hosts a --record is, and none is given": record is None and hosts,
+    }
+    refuse_where(lacking)
     if record is not None and not named:
         _record(record, hosts, as_json)
         return
-    if len(named) != 1 or (ranges and not sweeps):
-        raise ValueError("give one SCENARIO, as in stepsim faults llama3.1-405b-16k; ranges follow --sweep")
-    source = named[0]
-    output_file("--html", html, (".html",), [source])
-    output_file("--events", events, (".csv",), [source])
-    output_file("--picture", svg, PICTURES, [source])
+    source = _source(named, ranges_alone=bool(ranges and not sweeps))
+    for option, path, endings in (
+        ("--html", html, (".html",)),
+        ("--events", events, (".csv",)),
+        ("--picture", svg, PICTURES),
+    ):
+        output_file(option, path, endings, [source])
     changes = [*(overrides or ()), *([f"faults.seed={seed}"] if seed is not None else [])]
     if sweeps:
-        single = {
-            "--record": record,
-            "--html": html,
-            "--events": events,
-            "--fault": fault,
-            "--what-if": what_if,
-        }
-        refuse_where({f"{option} does not go with --sweep": value for option, value in single.items()})
+        _refuse_with_sweep(record=record, html=html, events=events, fault=fault, what_if=what_if)
         _sweep(source, changes, ranges, replications, max_events, as_json, svg)
         return
-    if svg:
-        raise ValueError("--picture draws a sweep; give --sweep FIELD=LOW..HIGH")
-    what_if = what_if or html is not None
+    refuse_where({"--picture draws a sweep; give --sweep FIELD=LOW..HIGH": svg})
     lines = fault or []
     if record is not None:
         changes, recorded = _on_record(source, changes, record, hosts, seed or 0)
         lines = [*recorded, *lines]
-    answers = _answers(source, changes, lines, replications, what_if, max_events)
+    answers = _answers(source, changes, lines, replications, what_if or html is not None, max_events)
     _tell(answers, html=html, events=events, record=record, as_json=as_json)
+
+
+def _source(named: list[str], *, ranges_alone: bool) -> str:
+    """The one scenario of a command line; refuses none, several, and ranges without ``--sweep``."""
+    if len(named) != 1 or ranges_alone:
+        raise ValueError("give one SCENARIO, as in stepsim faults llama3.1-405b-16k; ranges follow --sweep")
+    return named[0]
+
+
+def _refuse_with_sweep(**given: object) -> None:
+    """Refuse options of one study beside ``--sweep``."""
+    refuse_where(
+        {f"--{name.replace('_', '-')} does not go with --sweep": value for name, value in given.items()}
+    )
 
 
 def _tell(

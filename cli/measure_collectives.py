@@ -32,7 +32,6 @@ def measure_collectives(
     """Measure in processes of this machine (``spawned`` of them), or in those that torchrun started."""
     from .. import __version__
     from ..calibration.measure import collectives as bench
-    from ..hardware.catalogue import unknown_name
     from ..hardware.collective_kinds import known_kind
     from ..hardware.quantities import quantity_of
 
@@ -43,16 +42,9 @@ def measure_collectives(
             "give --spawn N to measure between N processes of this machine, or run this command under "
             "torchrun; with logs of nccl-tests as arguments, it fits the shipped constants"
         )
-    if backend is not None and backend not in bench.BACKENDS:
-        raise ValueError(f"--backend: {unknown_name('backend', backend, bench.BACKENDS)}")
     kinds = [known_kind(kind) or kind for kind in kinds]
-    for kind in kinds:
-        if kind not in bench.KINDS:
-            raise ValueError(f"--kind: {unknown_name('collective', kind, bench.KINDS)}")
-    world = bench.world_size() if spawned is None else spawned
-    if world < 2:
-        named = "torchrun" if spawned is None else f"--spawn {spawned}"
-        raise ValueError(f"{named}: a collective is between processes; start two or more")
+    _check_names(backend, kinds)
+    world = _world(spawned)
     groups = tuple(_groups(world, scenario))
     most = quantity_of("--largest", largest, "bytes") if largest else None
     usual = "nccl" if _has_gpu() else "gloo"  # the last of the checks: it needs torch
@@ -76,6 +68,29 @@ def measure_collectives(
         bench.spawn(spawned, session)
     if os.environ.get("RANK", "0") == "0":
         wrote("measurements", out)
+
+
+def _check_names(backend: str | None, kinds: Sequence[str]) -> None:
+    """ValueError for a backend or a collective that cannot be measured."""
+    from ..calibration.measure.collectives import BACKENDS, KINDS
+    from ..hardware.catalogue import unknown_name
+
+    if backend is not None and backend not in BACKENDS:
+        raise ValueError(f"--backend: {unknown_name('backend', backend, BACKENDS)}")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"--kind: {unknown_name('collective', kind, KINDS)}")
+
+
+def _world(spawned: int | None) -> int:
+    """Processes that take part, two at least."""
+    from ..calibration.measure.collectives import world_size
+
+    world = world_size() if spawned is None else spawned
+    if world < 2:
+        named = "torchrun" if spawned is None else f"--spawn {spawned}"
+        raise ValueError(f"{named}: a collective is between processes; start two or more")
+    return world
 
 
 def _has_gpu() -> bool:

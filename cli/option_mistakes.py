@@ -66,7 +66,7 @@ _ELSEWHERE = {"--vary": "--set", "--fix": "--set"}
 """Options of one command that have another name in others."""
 
 _ALIKE = 0.6
-"""Of two names; difflib's own default for close matches."""
+"""Least similarity of two names that are taken for one another; difflib's own default."""
 
 
 def _unknown_word(error: BaseException, context: typer.Context | None) -> str | None:

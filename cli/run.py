@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,7 @@ from .views import (
 )
 
 if TYPE_CHECKING:
+    from ..sim.result.result import Result
     from ..sim.scenario.faults.faults import Event
     from ..sim.scenario.models import Scenario
 
@@ -112,6 +114,51 @@ ChakraOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HealthyStepFiles:
+    """Files that show a healthy step of one job on equal GPUs; None: not asked for."""
+
+    topology: Path | None
+    program: Path | None
+    chakra: Path | None
+
+    def check(self, scenario: str, *, timeline: Path | None, trace: Path | None) -> None:
+        """ValueError where one of them cannot be written, or another file of the command has its name."""
+        output_file("--topology", self.topology, PICTURES, [scenario, *([timeline] if timeline else [])])
+        output_file("--save-program", self.program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
+        if self.chakra:
+            output_folder("--chakra", self.chakra, [scenario])
+
+    def options(self) -> list[str]:
+        """The options that ask for them."""
+        asked = {"--topology": self.topology, "--save-program": self.program, "--chakra": self.chakra}
+        return [option for option, path in asked.items() if path]
+
+    def write(self, result: Result, scenario: Scenario, *, fold: bool) -> None:
+        if self.topology:
+            from ..sim.report.topology.picture import loaded_topology
+
+            save_picture(self.topology, loaded_topology(result))
+        if self.program:
+            from ..sim.replay import save_program
+
+            save_program(self.program, scenario)
+        if self.chakra:
+            from ..sim.chakra.replay import save_traces
+
+            save_traces(self.chakra, scenario, fold=fold)
+
+    def announce(self) -> None:
+        """Say what was written, after the result."""
+        for what, path in (
+            ("topology", self.topology),
+            ("program", self.program),
+            ("execution traces", self.chakra),
+        ):
+            if path:
+                wrote(what, path)
+
+
 def run(
     scenario: SourceArgument,
     overrides: SetOption = None,
@@ -142,18 +189,15 @@ def run(
     """
     views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
     views.check([scenario])
-    output_file("--topology", topology, PICTURES, [scenario, *([timeline] if timeline else [])])
-    output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
-    if chakra:
-        output_folder("--chakra", chakra, [scenario])
+    healthy = HealthyStepFiles(topology=topology, program=save_program, chakra=chakra)
+    healthy.check(scenario, timeline=timeline, trace=trace)
 
     from ..sim.simulate import simulate
 
-    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
-    loaded = load_any(scenario, overrides or (), beside)
+    facts = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
+    loaded = load_any(scenario, overrides or (), facts)
     events, later = _faults_of(loaded, fault or ())
-    of_plain_steps = {"--topology": topology, "--save-program": save_program, "--chakra": chakra}
-    _refuse_beside([option for option, path in of_plain_steps.items() if path], loaded, events)
+    _refuse_beside(healthy.options(), loaded, events)
     with progress() as say:
         result = simulate(
             loaded,
@@ -169,26 +213,10 @@ def run(
         )
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
-    if topology:
-        from ..sim.report.topology.picture import loaded_topology
-
-        save_picture(topology, loaded_topology(result))
-    if save_program:
-        from ..sim.replay import save_program as save
-
-        save(save_program, loaded)
-    if chakra:
-        from ..sim.chakra.replay import save_traces
-
-        save_traces(chakra, loaded, fold=fold)
+    healthy.write(result, loaded, fold=fold)
     show_result(result, as_json, assumptions=assumptions)
     views.announce()
-    if topology:
-        wrote("topology", topology)
-    if save_program:
-        wrote("program", save_program)
-    if chakra:
-        wrote("execution traces", chakra)
+    healthy.announce()
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -62,7 +62,7 @@ class SourceFacts:
         return bool(self.given or self.files or self.framework or self.version)
 
     def words(self) -> list[str]:
-        """The same as options of a command."""
+        """These facts as options of a command."""
         options: list[tuple[str, str | None]] = [
             *(("--given", one) for one in self.given),
             *(("--with", str(one)) for one in self.files),

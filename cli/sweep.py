@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,9 @@ from .plan_options import (
     refuse_idle_journal,
 )
 from .progress import progress
+
+if TYPE_CHECKING:
+    from ..sim.plan.questions.sweep import FieldSweep
 
 NOTHING_FITS = 1
 
@@ -65,7 +69,7 @@ def sweep(
     from ..sim.plan.axis_values import varied
     from ..sim.plan.questions.sweep import sweep as swept
     from ..sim.plan.search.plan import wishes_of
-    from ..sim.report.plan.sweep import drawn_fields, layout_sweep_svg, print_layout_sweep, write_layout_sweep
+    from ..sim.report.plan.sweep import drawn_fields, print_layout_sweep
     from ..sim.scenario.errors import changes_named
 
     values = varied(axes or (), "--set")
@@ -83,16 +87,22 @@ def sweep(
             journal=journal,
             progress=status,
         )
-    for path in (csv, parquet):
-        if path:
-            write_layout_sweep(found, path)
-            wrote("points", path)
-    if picture and any(point.figures for point in found.points):
-        save_picture(picture, layout_sweep_svg(found))
-        wrote("picture", picture)
+    _write(found, [path for path in (csv, parquet) if path], picture)
     if as_json:
         echo_json(found.to_dict())
     else:
         print_layout_sweep(found, console())
     if not any(point.fits for point in found.points):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _write(found: FieldSweep, tables: Sequence[Path], picture: Path | None) -> None:
+    """The files that were asked for; without one simulated point there is no picture."""
+    from ..sim.report.plan.sweep import layout_sweep_svg, write_layout_sweep
+
+    for path in tables:
+        write_layout_sweep(found, path)
+        wrote("points", path)
+    if picture and any(point.figures for point in found.points):
+        save_picture(picture, layout_sweep_svg(found))
+        wrote("picture", picture)

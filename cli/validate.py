@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,21 +123,26 @@ def validate(
         _own_runs(files, as_json)
         return
     report = _predicted(files, held_out, jobs)
-    if markdown:
-        from ..calibration.validation.judge.accuracy_page import accuracy_markdown
-        from ..hardware.files import read_text
-
-        pages = [read_text(page) for page in append]
-        save_text(markdown, "\n".join((accuracy_markdown(report, picture=svg), *pages)))
-    if svg:
-        from ..calibration.validation.scatter import scatter_svg
-
-        save_picture(svg, scatter_svg(report))
+    _write(report, markdown, append, svg)
     _tell(report, as_json=as_json)
     if markdown:
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
+
+
+def _write(report: Report, markdown: Path | None, append: Sequence[Path], picture: Path | None) -> None:
+    """The page of errors, with the pages of ``append`` behind it, and the picture, where asked for."""
+    if markdown:
+        from ..calibration.validation.judge.accuracy_page import accuracy_markdown
+        from ..hardware.files import read_text
+
+        pages = [read_text(page) for page in append]
+        save_text(markdown, "\n".join((accuracy_markdown(report, picture=picture), *pages)))
+    if picture:
+        from ..calibration.validation.scatter import scatter_svg
+
+        save_picture(picture, scatter_svg(report))
 
 
 def _check_options(

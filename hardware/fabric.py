@@ -39,7 +39,7 @@ def fabric_kinds() -> tuple[str, ...]:
 
 
 def _options(kind: str) -> set[str]:
-    """What a kind reads, besides ``ecmp``, ``seed`` and ``nodes_per_rack``, which all do."""
+    """Options that a kind of fabric reads; all kinds read ``ecmp``, ``seed`` and ``nodes_per_rack`` too."""
     return _SHAPES[kind] if kind in _SHAPES else {"pxn"} if PUBLISHED.get(kind).pxn else set()
 
 

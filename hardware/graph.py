@@ -28,7 +28,7 @@ Vertex = tuple[str, *tuple[int, ...]]
 
 
 class Wired(RoutedCluster, Protocol):
-    """What the graph reads of a cluster besides."""
+    """What the graph reads of a cluster in addition."""
 
     @property
     def switches(self) -> Clos | None: ...

@@ -37,7 +37,7 @@ from .quantities import parse_quantity
 from .shown import clipped, value_text
 
 LARGEST_LATENCY_S = 60.0
-"""As profile files bound it: to the moon and back takes 2.6 s."""
+"""Largest latency of a link, the same bound as in profile files."""
 _RATES = (0.125, 1e18)  # one bit a second; a million times the fastest link of 2026
 _LONGEST_NUMBER = 9  # digits
 _LONGEST_VALUE = 200  # characters

@@ -23,6 +23,8 @@ Dimension = Literal["bytes", "bytes_per_s", "seconds", "flops", "flops_per_s", "
 _DECIMAL: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _BITS_PER_BYTE: Final = 8.0
+HOUR_S: Final = 3600.0
+DAY_S: Final = 24 * HOUR_S
 
 _NUMBER: Final = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
 
@@ -49,7 +51,7 @@ _BYTES_PER_S: Final = (
     | _scaled("bit/s", _DECIMAL, _BITS_PER_BYTE)
 )
 _MICRO_SIGNS: Final = ("u", "\u00b5", "\u03bc")  # the letter u, the micro sign, the Greek letter
-_SECONDS: Final = {"s": 1.0, "ms": 1e-3, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0} | {
+_SECONDS: Final = {"s": 1.0, "ms": 1e-3, "ns": 1e-9, "min": 60.0, "h": HOUR_S, "d": DAY_S} | {
     f"{sign}s": 1e-6 for sign in _MICRO_SIGNS
 }
 

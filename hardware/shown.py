@@ -51,7 +51,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""As ``printable``, for one line: tabs and line feeds are escapes, too."""
+    r"""``printable`` text for one line: tabs and line feeds are escaped too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

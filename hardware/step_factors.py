@@ -86,7 +86,7 @@ class StepFactors:
         return self.network if network else self.node
 
     def at(self, kind: StepKind) -> StepFactors:
-        """The factors of one step, with what runs near it took longer besides."""
+        """The factors of one step, and how much longer than these factors say runs near it took."""
         if not self.runs:
             return self
         left = sum(run.pull * math.exp(-run.kind.distance(kind) / self.reach) for run in self.runs)

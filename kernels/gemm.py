@@ -85,7 +85,7 @@ IN_TWO_PASSES = 0.5
 when the others are through. Products of FSDP on H100 "take 2x as long to complete when they are overlapped
 with a NCCL kernel" (github.com/pytorch/pytorch/issues/143988); "2x slower" (NVIDIA/cutlass issue 2471)."""
 
-# Whose libraries have dealt the tiles of a 16-bit product out to all SMs before it began (stays_on_sms).
+# Whose libraries have dealt the tiles of a 16-bit GEMM out to all SMs before it began (has_static_schedule).
 _DEALT_BEFORE = ("hopper",)
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
@@ -121,8 +121,8 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     return _kernel_seconds(gemm, gpu, profile, SPLITS)
 
 
-def late_seconds(
-    gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile, *, stays: bool
+def tail_seconds(
+    gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile, *, static_schedule: bool
 ) -> float:
     """By how much ``gemm``, ``seconds`` long on all SMs, ends later for its last tiles, where it begins
     ``beside`` what has SMs to itself.
@@ -130,8 +130,8 @@ def late_seconds(
     Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are
     free, or when the others are done with theirs: the product ends later by as long as the SMs were taken,
     but by no more than one tile. What is lost on average, a share of the rate, or half of it where the
-    product ``stays`` on its SMs, is the engine's, and not counted here. Tiles that fit on the SMs that are
-    left are not late.
+    product has a ``static_schedule``, is the engine's, and not counted here. Tiles that fit on the SMs that
+    are left are not late.
 
     A product of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
     (forums.developer.nvidia.com/t/337991, "tail effect"). So cuBLAS takes a number of SMs to choose tiles for
@@ -143,13 +143,13 @@ def late_seconds(
         return 0.0
     tile_s = seconds / max(1.0, waves)
     speed = 1.0 - share
-    if stays:
+    if static_schedule:
         speed = min(speed, IN_TWO_PASSES)
     on_average_s = (1.0 - speed) * min(beside.seconds, seconds / speed)
     return max(0.0, min(beside.seconds, tile_s) - on_average_s)
 
 
-def stays_on_sms(gemm: Gemm, least_held: int, gpu: Gpu, profile: GpuProfile) -> bool:
+def has_static_schedule(gemm: Gemm, least_held: int, gpu: Gpu, profile: GpuProfile) -> bool:
     """Whether ``gemm`` deals its tiles out to all SMs before it begins, where products of its software do
     (``software.kernels.hopper_products``), and needs one of the ``least_held`` SMs that whatever runs beside
     it may hold.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 BODY_S = 10.0
-"""In which the body of a request has to be there."""
+"""Seconds within which the body of a request has to arrive."""
 
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 

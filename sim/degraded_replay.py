@@ -19,8 +19,8 @@ from .degradation.of_scenario import degradation_in
 
 if TYPE_CHECKING:
     from .engine.record import Record
+    from .fold.fold import Folded
     from .fold.ranks import Degradation
-    from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.step_bounds import StepBounds
     from .scenario.faults.faults import Event

@@ -17,7 +17,7 @@ from .step_result import read_result
 if TYPE_CHECKING:
     from .degraded_replay import DegradedReplay
     from .engine.record import Record
-    from .fold.whole import Folded
+    from .fold.fold import Folded
     from .lowering.lower import Lowered
     from .result.step_faults import StepFaults
     from .result.variation import Draw, StepVariation

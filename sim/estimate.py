@@ -17,6 +17,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..hardware.quantities import DAY_S, HOUR_S
 from .scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ OPS_PER_RANK = 14.0
 OPS_PER_LAYER = 0.5
 """Events of an action in which parameters are awaited, or gradients leave, between layers."""
 
-HOUR_S = 3600.0
 MEMORY_SHARE = 0.8
 """Share of the machine's memory that one simulation may take."""
 
@@ -135,7 +135,7 @@ def _rounded(value: float) -> str:
 
 
 def _lasting(seconds: float) -> str:
-    for unit, size in (("years", 365 * 86400.0), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+    for unit, size in (("years", 365 * DAY_S), ("days", DAY_S), ("hours", HOUR_S), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{_rounded(seconds / size)} {unit}"
     return f"{_rounded(seconds)} seconds"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from ..hardware.quantities import DAY_S, HOUR_S
+
 GB = 1e9
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -110,7 +112,7 @@ def lasting(seconds: float) -> str:
         return "-"
     if math.isinf(seconds):
         return "never"
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+    for unit, size in (("d", DAY_S), ("h", HOUR_S), ("min", 60.0)):
         if abs(seconds) >= size:
             value = seconds / size
             return f"{value:,.{max(0, 2 - int(math.log10(abs(value))))}f} {unit}"

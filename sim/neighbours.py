@@ -17,9 +17,9 @@ import numpy as np
 from .engine.observed import of_first_classes
 from .engine.replay import replay
 from .estimate import check_work, programs_work, step_work
+from .fold.fold import MOST_CLASSES, Folded, folded, unfolded
 from .fold.jobs import FoldedJobs, folded_jobs
 from .fold.ranks import HEALTHY
-from .fold.whole import MOST_CLASSES, Folded, folded, unfolded
 from .lowering.lower import lower
 from .lowering.placed_groups import domains, gpus
 from .program.repeated import repeated

@@ -40,7 +40,7 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
 
 def save_lowered(path: str | Path, lowered: Lowered) -> None:
     """Write programs that are at hand already."""
-    from .fold.whole import folded
+    from .fold.fold import folded
     from .program.file import write_program
 
     document, ready = lowered.plan.scenario.to_document(), folded(lowered)

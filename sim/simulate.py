@@ -91,8 +91,8 @@ def simulate(
 def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float) -> LossScaling:
     """What steps that FP16's loss scaling skips cost a run, beside its healthy steps."""
     from .engine.replay import replay
+    from .fold.fold import folded
     from .fold.ranks import HEALTHY
-    from .fold.whole import folded
     from .lowering.lower import lower
     from .result.loss_scaling import LossScaling, first_skipped, skipped_share
 

@@ -16,7 +16,7 @@ from .result.result import Result
 if TYPE_CHECKING:
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .fold.whole import Folded
+    from .fold.fold import Folded
     from .lowering.lower import Lowered
     from .result.step import StageMemory
     from .scenario.models import Scenario
@@ -72,7 +72,7 @@ class LinkLoads:
 
 
 def _loads_again(scenario: Scenario, profile: GpuProfile, step_time_s: float) -> dict[str, float]:
-    """The same of a scenario whose step is known."""
+    """The share of each link's time, by its name, with the step lowered anew from its scenario."""
     from .lowering.lower import lower
     from .scenario.machine import cluster_of
 

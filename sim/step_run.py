@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from .engine.replay import replay
 from .estimate import check_work, programs_work
-from .fold.whole import MOST_CLASSES, folded, unfolded
+from .fold.fold import MOST_CLASSES, folded, unfolded
 
 if TYPE_CHECKING:
     from .engine.record import Record
+    from .fold.fold import Folded
     from .fold.ranks import Degradation
-    from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .neighbours import Beside, FabricJob
     from .scenario.models import Scenario

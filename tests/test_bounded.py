@@ -27,8 +27,8 @@ from stepsim.sim.bounded.member_slack import member_slack_s
 from stepsim.sim.bounded.programs import from_above, from_below, paces
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded, unfolded
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Programs, Work

@@ -21,8 +21,8 @@ from stepsim.sim.bounded.messages_in_flight import messages_between
 from stepsim.sim.bounded.programs import whole
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.bounded.sm_holding import holds_follow_kernels
+from stepsim.sim.fold.fold import unfolded
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import unfolded
 from stepsim.sim.network.sharing import Demand, max_min_rates
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import (

@@ -19,8 +19,8 @@ from stepsim.sim.bounded.passes import Passes
 from stepsim.sim.bounded.programs import from_above
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import folded
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import (
     Binding,
@@ -137,9 +137,9 @@ def test_what_an_op_loses_is_what_its_kernels_take_longer(
     seconds: tuple[float, float, float, float], sms: float, hbm: float
 ) -> None:
     """By the rates of kernels of math, of those that need all SMs, of those of memory, and of the rest."""
-    math_s, stays_s, memory_s, others_s = seconds
-    kernels_s = math_s + stays_s + memory_s, math_s + stays_s, stays_s
-    slow_s = math_s / (1 - sms) + stays_s / min(0.5, 1 - sms) + memory_s / (1 - hbm) + others_s
+    math_s, static_s, memory_s, others_s = seconds
+    kernels_s = math_s + static_s + memory_s, math_s + static_s, static_s
+    slow_s = math_s / (1 - sms) + static_s / min(0.5, 1 - sms) + memory_s / (1 - hbm) + others_s
     lost = graph_module._lost(sum(seconds), kernels_s, (sms, hbm))
     assert (1 - lost) * slow_s == pytest.approx(sum(seconds), rel=1e-9)
 
@@ -148,5 +148,5 @@ def test_kernels_that_need_all_sms_are_found_and_all_that_is_sent() -> None:
     programs = replicas(1.0, 1.0)
     assert least_speed(programs) == 1.0
     assert {transfer.bytes for transfer in each_transfer(programs)} == {5.0, 40.0}
-    op = Op("product", "compute", "compute", Compute(1.0, "gemm", stays=True))
+    op = Op("product", "compute", "compute", Compute(1.0, "gemm", static_schedule=True))
     assert least_speed(replace(programs, classes=(Program(ops=(op,)), *programs.classes[1:]))) == 0.5

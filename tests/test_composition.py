@@ -22,7 +22,7 @@ from small_scenarios import BLOCKS, every_op, with_leaves
 
 from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import unfolded
+from stepsim.sim.fold.fold import unfolded
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.memory import gradient_bytes, shard_gradient_bytes
 from stepsim.sim.lowering.optimizers import updated_parameters

@@ -20,8 +20,8 @@ from stepsim.cli.main import app
 from stepsim.sim.engine.bounds import bounds
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded, unfolded
 from stepsim.sim.fold.loads import link_loads
-from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Exchange, MessageEnd, Op, Program

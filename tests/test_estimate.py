@@ -20,7 +20,7 @@ from stepsim.sim.estimate import (
     programs_work,
     step_work,
 )
-from stepsim.sim.fold.whole import folded
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.reliability.campaign.replicate import replicate
 from stepsim.sim.reliability.planning.estimate import PER_FAILURE, check_replications, expected_events

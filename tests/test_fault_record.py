@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from law_examples import examples
 from small_jobs import command
 
-from stepsim.sim.reliability.planning.record import DAY_S, fault_lines, read_record
+from stepsim.hardware.quantities import DAY_S
+from stepsim.sim.reliability.planning.record import fault_lines, read_record
 from stepsim.sim.reliability.study.fits import fits, frailty, trend
 from stepsim.sim.reliability.study.recorded import record_figures
 

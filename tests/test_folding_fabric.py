@@ -19,10 +19,10 @@ from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.can_bind import can_bind
 from stepsim.sim.fold.fabric import fabric_of
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
 from stepsim.sim.scenario.models import Scenario

@@ -19,7 +19,7 @@ from stepsim.hardware.collectives import collective_constants
 from stepsim.schedules import collectives as schedules
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import Folded, folded, unfolded
+from stepsim.sim.fold.fold import Folded, folded, unfolded
 from stepsim.sim.lowering.communicators import communicators
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.placed_groups import placement_on

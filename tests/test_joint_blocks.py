@@ -94,7 +94,7 @@ def rows(draw: st.DrawFn, count: int, names: list[str]) -> list[Block]:
                 kind, stays = draw(
                     st.sampled_from([("gemm", False), ("gemm", True), ("memory-bound", False)])
                 )
-                kernel = Compute(draw(seconds), kind, stays=stays)
+                kernel = Compute(draw(seconds), kind, static_schedule=stays)
                 ops.append(Op("kernel", "compute", "compute", kernel, after, host_s=host_s))
         blocks.append(Block("block", tuple(ops)))
     return blocks

@@ -12,9 +12,9 @@ from stepsim.hardware.fabrics.links import LinkTable
 from stepsim.sim.degradation.outages import lost_nic, lost_switch, together, weak_link, weak_nic, weak_rail
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold import fabric as fabric_module
+from stepsim.sim.fold.fold import folded, unfolded
 from stepsim.sim.fold.ranks import HEALTHY, Degradation
 from stepsim.sim.fold.weak_links import around, capacity_left
-from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
 
 BIG = {"hidden_size": 1024, "ffn_hidden_size": 8192, "interconnect": "ib-ndr400-x8", "schedule": "1f1b"}

@@ -204,7 +204,7 @@ def test_kernels_do_without_taken_sms_as_long_as_these_are_taken(
     that needs all of them gets half of its speed at most."""
     rates = {"memory": 1.0, "math": 1.0 - taken, "all SMs": min(0.5, 1.0 - taken)}
     works = [
-        Compute(seconds, "memory-bound" if bound == "memory" else "gemm", stays=bound == "all SMs")
+        Compute(seconds, "memory-bound" if bound == "memory" else "gemm", static_schedule=bound == "all SMs")
         for seconds, bound in kernels
     ]
     block = Block("kernels", tuple(Op(f"{k}", "compute", "", work) for k, work in enumerate(works)))

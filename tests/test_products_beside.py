@@ -16,7 +16,7 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_for
 from stepsim.hardware.collectives import collective_constants
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
-from stepsim.kernels.gemm import IN_TWO_PASSES, HeldSms, late_seconds, stays_on_sms, waves_of
+from stepsim.kernels.gemm import IN_TWO_PASSES, HeldSms, has_static_schedule, tail_seconds, waves_of
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
@@ -39,9 +39,9 @@ sizes = st.integers(1, 256).map(lambda times: 64 * times)
 products = st.builds(Gemm, m=sizes, n=sizes, k=sizes)
 
 
-def late(gemm: Gemm, sms: int, held_s: float, *, stays: bool = False) -> float:
+def late(gemm: Gemm, sms: int, held_s: float, *, static_schedule: bool = False) -> float:
     seconds = kernel_seconds(gemm, GPU, PROFILE)
-    return late_seconds(gemm, seconds, HeldSms(sms, held_s), GPU, PROFILE, stays=stays)
+    return tail_seconds(gemm, seconds, HeldSms(sms, held_s), GPU, PROFILE, static_schedule=static_schedule)
 
 
 def listed_end(tiles: int, held: int, until: float) -> float:
@@ -84,7 +84,7 @@ def test_what_stays_loses_the_time_held_up_to_a_tile_or_two_passes(tiles: float)
     gemm = Gemm(m=4096, n=14336, k=4096)
     tile_s = kernel_seconds(gemm, GPU, PROFILE) / waves_of(gemm, GPU, PROFILE)
     by_engine_s = (1 - IN_TWO_PASSES) * tiles * tile_s
-    lost_s = late(gemm, NCCL_SMS, tiles * tile_s, stays=True) + by_engine_s
+    lost_s = late(gemm, NCCL_SMS, tiles * tile_s, static_schedule=True) + by_engine_s
     assert lost_s == pytest.approx(max(min(tiles, 1.0) * tile_s, by_engine_s))
 
 
@@ -100,7 +100,7 @@ def test_what_stays_loses_the_time_held_up_to_a_tile_or_two_passes(tiles: float)
 )
 def test_products_of_16_bit_on_hopper_stay_on_their_sms(gpu: str, dtype: str, stays: bool) -> None:
     def found(gemm: Gemm, held: int = 16) -> bool:
-        return stays_on_sms(gemm, held, get_gpu(gpu), profile_for(get_gpu(gpu)))
+        return has_static_schedule(gemm, held, get_gpu(gpu), profile_for(get_gpu(gpu)))
 
     gemm = Gemm(m=4096, n=14336, k=4096, dtype=dtype)
     assert found(gemm) is stays
@@ -115,7 +115,7 @@ def test_what_stays_goes_at_half_its_speed_while_any_sm_is_held(kind: str, *, st
         Op("sum", name, name, Collective("all_reduce", name, Transfer(0.4, 0.0, 1.0, sms=sms)))
         for name, sms in (("dp", 10), ("pp", 0))
     ]
-    kernel = Op("kernel", "compute", "compute", Compute(1.0, kind, stays=stays))
+    kernel = Op("kernel", "compute", "compute", Compute(1.0, kind, static_schedule=stays))
     programs = Programs(
         classes=(Program(ops=(*beside, kernel)),), communicators={}, links=({},), sms=100, corun_slowdown=0.0
     )
@@ -132,7 +132,7 @@ while so many of its SMs are held; those of blocks in pairs are lost by more tha
 def test_what_fetches_its_tiles_loses_the_share_of_the_sms_as_measured(sms: int) -> None:
     beside = Op("sum", "dp", "dp", Collective("all_reduce", "dp", Transfer(20.0, 0.0, 1.0, sms=sms)))
     kernels = {
-        stays: Op("kernel", "compute", "compute", Compute(1.0, "gemm", stays=stays))
+        stays: Op("kernel", "compute", "compute", Compute(1.0, "gemm", static_schedule=stays))
         for stays in (False, True)
     }
     ends_s = [solo_ends(Block("block", (beside, kernels[stays])), sms=GPU.sms)[1] for stays in (False, True)]
@@ -176,7 +176,7 @@ def stays_in(run: Scenario) -> set[bool]:
     """Whether products of the layers of a run have dealt out their tiles to all SMs before they begin."""
     programs = lower(run, build_cluster(run)).programs
     blocks = {id(op.work): op.work for program in programs.classes for op in program.each_op()}.values()
-    return {work.stays for work in blocks if isinstance(work, Compute) and work.kind == "gemm"}
+    return {work.static_schedule for work in blocks if isinstance(work, Compute) and work.kind == "gemm"}
 
 
 def test_what_products_lose_is_said_by_the_software_and_takes_longer_where_they_stay() -> None:
@@ -204,8 +204,8 @@ def column_products(style: str, *, backward: bool, held_s: float = 0.5) -> list[
         ),
         host_s=0.0,
         host_collective_s=0.0,
-        late_s=lambda gemm, seconds, beside: beside.seconds,
-        stays=lambda gemm: True,
+        tail_s=lambda gemm, seconds, beside: beside.seconds,
+        static_schedule=lambda gemm: True,
     )
     run = scenario(tp=2, sequence_parallel=True, software="nanotron-2024")
     software = get_software("nanotron-2024").with_fields(
@@ -240,4 +240,4 @@ def test_products_that_were_told_how_many_sms_are_left_lose_nothing() -> None:
 def test_products_that_were_told_how_many_sms_are_left_do_not_stay() -> None:
     for style, stays in (("userbuffers", False), ("local-shard", True), ("none", True)):
         for backward in (False, True):
-            assert {work.stays for work in column_products(style, backward=backward)} == {stays}
+            assert {work.static_schedule for work in column_products(style, backward=backward)} == {stays}

@@ -70,8 +70,9 @@ def test_floats_come_back_to_the_bit(
     seconds: float, moved: float, ceiling: float, host_s: float, tmp_path: Path
 ) -> None:
     transfer = Transfer(seconds, moved, ceiling, (("nic", 0.1 + 0.2),), 3)
+    kernel = Compute(seconds, "gemm", moved, host_s, static_schedule=True)
     ops = (
-        Op("a", "compute", "compute", Compute(seconds, "gemm", moved, host_s, stays=True), host_s=host_s),
+        Op("a", "compute", "compute", kernel, host_s=host_s),
         Op("b", "dp", "dp", Collective("all_reduce", "dp", transfer), (0,)),
     )
     programs = Programs(

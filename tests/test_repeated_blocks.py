@@ -116,7 +116,7 @@ def blocks(draw: st.DrawFn) -> Block:
         after = tuple(sorted(draw(earlier)))
         if draw(st.booleans()):
             kind, stays = draw(st.sampled_from([("gemm", False), ("gemm", True), ("memory-bound", False)]))
-            work = Compute(draw(seconds), kind, stays=stays)
+            work = Compute(draw(seconds), kind, static_schedule=stays)
             ops.append(Op("kernel", "compute", "compute", work, after, host_s=draw(host)))
         else:
             stream = draw(st.sampled_from(["tp", "tp", "cp"]))

@@ -16,7 +16,7 @@ from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import extended, of_length
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import folded
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.read_record import path_of
 from stepsim.sim.scenario.models import Scenario

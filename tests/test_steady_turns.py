@@ -20,7 +20,7 @@ from stepsim.sim.brief.steady import Extended, of_length, shortened
 from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import folded
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.lowering.lower import lower, make_plan
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.read_record import path_of

@@ -17,7 +17,7 @@ from test_step_jitter import REPLICAS, seeded
 
 from stepsim.sim.degradation.of_faults import jitter_factor
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import folded
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute, Exchange, MessageEnd, Op, Program, Programs

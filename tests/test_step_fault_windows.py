@@ -17,10 +17,10 @@ from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
 
 from stepsim.sim.degradation.of_faults import beginning
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import folded
 from stepsim.sim.program.program import Programs
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate

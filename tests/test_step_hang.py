@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.degradation.hang import _stuck
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.fold.whole import folded
 from stepsim.sim.result.step_faults import StepFaults
 from stepsim.sim.result.step_hang import Hang
 from stepsim.sim.scenario.load import scenario_from_document

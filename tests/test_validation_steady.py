@@ -16,7 +16,7 @@ from stepsim.sim.brief.steady import Extended, extended, of_length, steady_group
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.fold.whole import folded
+from stepsim.sim.fold.fold import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import schedule_names, traits_of

@@ -147,7 +147,7 @@ class CaseLayout:
 
 
 Year = Annotated[int, *whole(2017, 2100)]
-"""Of a software stack: before the first there were no transformers to train."""
+"""Year of a software stack; before 2017 there were no transformers to train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def fields_of_words(words: str) -> Mapping[str, Any]:
 
 
 def dispatcher_said(framework: str) -> dict[str, str]:
-    """How tokens reach experts, in words of a preset, where a framework's text says it."""
+    """How tokens reach experts, as presets name it, where a framework's text says so."""
     known = (name for words, name in _table()["dispatchers"].items() if words in framework.lower())
     name = next(known, None)
     return {"moe_dispatcher": name} if name else {}

@@ -69,6 +69,6 @@ def _is_measured(gpu: Gpu) -> bool:
 
 
 def _distance(gpu: Gpu, other: Gpu) -> float:
-    """In logarithms of 16-bit peak and memory bandwidth."""
+    """Distance of two GPUs in the logarithms of their 16-bit peak and memory bandwidth."""
     peak = math.log(gpu.peak_flops["bf16"] / other.peak_flops["bf16"])
     return abs(peak) + abs(math.log(gpu.hbm_bytes_per_s / other.hbm_bytes_per_s))

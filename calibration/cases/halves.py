@@ -83,7 +83,7 @@ def are_shipped(scenario: Scenario, constants: Constants) -> bool:
 
 
 def write_halves(path: Path, halves: Halves) -> None:
-    """As JSON, the same bytes for the same halves."""
+    """Write ``halves`` as JSON; equal halves give equal bytes."""
     write_text(path, json.dumps(asdict(halves), indent=1, sort_keys=True) + "\n")
 
 

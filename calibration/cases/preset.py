@@ -64,7 +64,7 @@ MaxText/configs/a3, NVIDIA/dgxc-benchmarking maxtext/configure.sh at 0b71cfda, N
 
 
 def products_of(year: int) -> str:
-    """What 16-bit products on Hopper lose beside collectives in runs of a ``year``, in words of a preset."""
+    """What 16-bit GEMMs on Hopper lose beside collectives in runs of a ``year``, as presets name it."""
     return "share" if year >= FETCHED_SINCE else "two-passes"
 
 

@@ -284,7 +284,7 @@ def _innermost(ops: Iterable[Operator]) -> list[Operator]:
 
 
 def _leaves(row: Iterable[Operator]) -> list[Operator]:
-    """Of one thread, the operators within which none of the others begins."""
+    """The innermost operators of one thread: those within which no other operator begins."""
     ordered = sorted(row, key=lambda op: (op.span[0], -op.span[1]))
     return [
         op

@@ -40,7 +40,7 @@ JOINS = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce
 """Kinds that all data-parallel replicas meet in."""
 COMMUNICATION = (*MESSAGES, *JOINS, "layernorm-grads-all-reduce", "embedding-grads-all-reduce")
 _TOUCH_S = 5e-5
-"""By which clocks of ranks may differ."""
+"""Seconds by which the clocks of two ranks may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,8 @@ def _with_cache(gpu: Gpu, cached: Array, profile: GpuProfile) -> Array:
 
 
 def _beside_seconds(harness: Harness, moved_bytes: Array, rows: Array, cached: Array, gpu: Gpu) -> Array:
-    """As curve_fit's, of all at once."""
+    """Seconds that the harness of a table times besides the GEMMs, as curve_fit.py has them, for all rows at
+    once."""
     own_bytes_per_s = harness.beside_efficiency * gpu.hbm_bytes_per_s
     moving_s = moved_bytes * (
         cached / min(own_bytes_per_s, gpu.l2_bytes_per_s)

@@ -139,7 +139,7 @@ def _count(launches: int) -> str:
 
 
 def _copies(kernel: MemoryBound, dtype: str, device: str) -> Run:
-    """As many copies as launches, which read and write the kernel's bytes together."""
+    """Copies in place of a kernel: one for each of its launches, which together move the kernel's bytes."""
     elements = max(1, int(kernel.hbm_bytes / kernel.launches / 2 / ELEMENT_BYTES[dtype]))
     copy = memory_run("copy", 1, elements, dtype, device, fused=False)
 

@@ -39,7 +39,7 @@ class TableSweep:
 
     @property
     def name(self) -> str:
-        """As a log of it would be called."""
+        """The name that a log of this collective would have."""
         version = f"_nccl{self.nccl}" if self.nccl else ""
         return f"{self.gpu}_1n{self.ranks}g_{self.kind}{version}"
 

@@ -98,7 +98,7 @@ def kernel_rows(path: Path, base: sqlite3.Connection) -> Iterator[tuple[Span, st
 
 
 def launch_spans(path: Path, base: sqlite3.Connection) -> dict[int, Span]:
-    """By correlation, when the host's call began and ended, in seconds."""
+    """Begin and end of the host's call in seconds, by correlation number."""
     if not {"correlationId", "start", "end"} <= _columns(base).get(_LAUNCHES, set()):
         return {}
     found: dict[int, Span] = {}

@@ -42,6 +42,7 @@ KINDS = (
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id")
 _OPTIONAL = ("mc", "mb_id")
 _LONGEST_S = 1e6
+"""Longest operation that is read; a longer one is no time in seconds."""
 MOST_COLUMNS = 1000
 
 

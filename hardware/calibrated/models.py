@@ -137,7 +137,7 @@ class TimedKernelBlock(_Block):
 
 
 class HarnessBlock(_Block):
-    """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
+    """What measured times of kernels contain besides these: other kernels, host calls, slower paths."""
 
     beside_s: Seconds = Field(default=0.0, alias="beside")
     beside_efficiency: Correction = 1.0

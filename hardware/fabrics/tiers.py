@@ -223,7 +223,7 @@ class Tiers:
         return LinkCrossing(order=order, family=family, route=parts.route, local=local, weight=parts.weight)
 
     def bisection_bytes_per_s(self, net: Ports) -> float:
-        """As ``Clos`` has it; the ports to hosts of all planes count."""
+        """Bisection bandwidth as of ``Clos``; the host ports of all planes count."""
         from .clos import Clos
 
         clos = Clos(

@@ -2,6 +2,11 @@
 
 Every file that a user names is read and written by these functions alone (a test walks the source
 for others). Knows files, YAML, JSON, gzip, SQLite and XML as such; does not know what any file means.
+
+- reading: reading.py (the one way to open a file), packed.py (gzip), archives.py, several.py (many files,
+  some of which cannot be used);
+- formats: yaml_text.py, json_text.py, xml_text.py, csv_rows.py, database.py (SQLite), shipped_yaml.py;
+- writing: writing.py, scope.py (no input is overwritten); errors: errors.py.
 """
 
 from __future__ import annotations

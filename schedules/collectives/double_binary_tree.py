@@ -83,7 +83,7 @@ def reduce(group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """By what each rank exchanges: the trees do not know the nodes."""
+    """Loads from what each rank exchanges, since these trees do not depend on nodes."""
     plan = ALGORITHM.plan(collective, group)
     return counted(plan, steps_between_nodes(plan))
 

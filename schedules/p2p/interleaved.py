@@ -114,7 +114,7 @@ class _Calls:
             self.instructions.append(Wait(self.awaited[kind].popleft()))
 
     def _receives(self, kind: ActionKind) -> dict[int, Recv]:
-        """By iteration; -1 stands for before the first."""
+        """What each iteration receives; -1 stands for the time before the first."""
         p = self.shape.ranks
         peer = (self.rank - 1 if kind is ActionKind.FORWARD else self.rank + 1) % p
         lag = p - 1 if self.leads(kind) else -1

@@ -130,5 +130,5 @@ def _backwards(order: Order) -> list[Action]:
 
 
 def _final(order: Order) -> dict[int, Action]:
-    """By stage, the action after which its gradients of all microbatches are there."""
+    """For each stage, the action after which its gradients of all microbatches are complete."""
     return {action.stage: action for action in _backwards(order)}

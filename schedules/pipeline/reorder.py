@@ -43,7 +43,7 @@ Place = tuple[int, int]
 START: Place = (0, 0)
 
 _Ends = list[list[list[int]]]
-"""By code, rank and microbatch, the slot after an action."""
+"""The slot after an action, indexed by code, rank and microbatch."""
 
 
 def steady(rows: Rows) -> tuple[Place, Place]:

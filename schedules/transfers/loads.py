@@ -28,7 +28,7 @@ class Loads:
 
 
 def steps_between_nodes(plan: TransferPlan) -> int:
-    """In how many steps something crosses between nodes, by the transfers."""
+    """Number of steps in which any transfer crosses between nodes."""
     group = plan.group
     ordered = sorted(plan.transfers(), key=lambda transfer: transfer.step)
     return sum(
@@ -45,7 +45,7 @@ def _apart(plan: TransferPlan, source: int, target: int) -> bool:
 
 
 def counted(plan: TransferPlan, network_steps: int) -> Loads:
-    """Of a plan without a shorter form: by what every rank exchanges."""
+    """Loads of a plan without a closed form, counted from what every rank exchanges."""
     local, network = plan.busiest("local"), plan.busiest("network")
     return Loads(
         steps=plan.steps,

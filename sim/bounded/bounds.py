@@ -51,8 +51,8 @@ import numpy as np
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
+from ..fold.fold import Folded, of_classes
 from ..fold.ranks import ranks_of
-from ..fold.whole import Folded, of_classes
 from ..network.transfer import MOST_HBM
 from ..program.program import Programs
 from ..result.step_bounds import StepBounds

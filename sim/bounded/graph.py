@@ -248,8 +248,8 @@ def _lost(whole_s: float, kernels: _Kernels, taken: tuple[float, float]) -> floa
     HBM's bandwidth that is taken slows all other kernels."""
     sms, hbm = taken
     whole = max(sms, 1 - IN_TWO_PASSES) if sms else 0.0
-    kernel_s, math_s, stays_s = kernels
-    parts = (sms, math_s - stays_s), (whole, stays_s), (hbm, kernel_s - math_s)
+    kernel_s, math_s, static_s = kernels
+    parts = (sms, math_s - static_s), (whole, static_s), (hbm, kernel_s - math_s)
     slow_s = [(part, seconds / (1 - part)) for part, seconds in parts]
     lost_s = sum(part * seconds for part, seconds in slow_s)
     others_s = max(whole_s - kernel_s, 0.0)
@@ -268,15 +268,15 @@ def _kernels_s(work: object) -> _Kernels:
     """Seconds of the kernels of an op: all, those that are bound by math, and those that need all SMs."""
     if isinstance(work, Compute):
         math_s = 0.0 if work.kind == "memory-bound" else work.seconds
-        return work.seconds, math_s, math_s if work.stays else 0.0
-    found_s = math_s = stays_s = 0.0
+        return work.seconds, math_s, math_s if work.static_schedule else 0.0
+    found_s = math_s = static_s = 0.0
     if isinstance(work, RepeatedBlocks):
         for block, count in work.blocks:
             for op in block.ops:
-                one_s, bound_s, stay_s = _kernels_s(op.work)
+                one_s, bound_s, one_static_s = _kernels_s(op.work)
                 found_s, math_s = found_s + count * one_s, math_s + count * bound_s
-                stays_s += count * stay_s
-    return found_s, math_s, stays_s
+                static_s += count * one_static_s
+    return found_s, math_s, static_s
 
 
 def _rendezvous(

@@ -7,7 +7,7 @@ knows nothing of what is slow.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -75,15 +75,8 @@ def edges_of_block(block: Block) -> LayerEdges:
     for later, earlier in enumerate(before):
         for i in earlier:
             behind[i].append(later)
-    into, out = [NEVER] * count, [NEVER] * count
-    for i in range(count):
-        if not gathers[i]:
-            into[i] = max((into[j] for j in before[i] if not gathers[j]), default=NEVER) + seconds[i]
-            into[i] = into[i] if before[i] else seconds[i]
-    for i in reversed(range(count)):
-        if not gathers[i]:
-            out[i] = max((out[j] for j in behind[i] if not gathers[j]), default=NEVER) + seconds[i]
-            out[i] = out[i] if behind[i] else seconds[i]
+    into = _longest_paths(range(count), before, seconds, gathers)
+    out = _longest_paths(reversed(range(count)), behind, seconds, gathers)
     first = [into[j] for i in range(count) if gathers[i] for j in before[i] if not gathers[j]]
     last = [out[j] for i in range(count) if gathers[i] for j in behind[i] if not gathers[j]]
     awaited = any(gathers)
@@ -92,6 +85,23 @@ def edges_of_block(block: Block) -> LayerEdges:
         tail_s=max((0.0, *last)) if awaited else NEVER,
         through_s=max((into[i] for i in range(count) if not behind[i]), default=0.0),
     )
+
+
+def _longest_paths(
+    order: Iterable[int],
+    neighbours: Sequence[Sequence[int]],
+    seconds: Sequence[float],
+    gathers: Sequence[bool],
+) -> list[float]:
+    """Seconds of the longest path to each op, itself included, over ``neighbours`` that come earlier in
+    ``order``. Paths begin at ops without neighbours and cross no op that ``gathers``. NEVER: there is none.
+    """
+    found = [NEVER] * len(seconds)
+    for i in order:
+        if not gathers[i]:
+            ahead = max((found[j] for j in neighbours[i] if not gathers[j]), default=NEVER)
+            found[i] = (ahead if neighbours[i] else 0.0) + seconds[i]
+    return found
 
 
 def before_in_block(block: Block) -> list[list[int]]:

@@ -29,7 +29,7 @@ def each_transfer(programs: Programs) -> Iterator[Transfer]:
 def least_speed(programs: Programs) -> float:
     """The part of its speed that a kernel which needs all SMs keeps while any SM is held; 1 where there is
     none."""
-    stays = any(isinstance(work, Compute) and work.stays for work in _each_work(programs))
+    stays = any(isinstance(work, Compute) and work.static_schedule for work in _each_work(programs))
     return IN_TWO_PASSES if stays else 1.0
 
 

@@ -42,7 +42,7 @@ class Replicas:
         return int(self.rank.shape[1])
 
     def worst(self, members: list[Ids]) -> Factors:
-        """By group of replicas and stage, the factor of the slowest rank."""
+        """Slow factor of the slowest rank, by group of replicas and stage."""
         return np.array([self.slow[group].max(axis=(0, 2)) for group in members])
 
     def kinds(self) -> list[Ids]:

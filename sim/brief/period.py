@@ -204,7 +204,7 @@ def _run_waits(
     slack_s: float,
     leads_s: dict[tuple[int, int], float],
 ) -> bool:
-    """The same for a ``run`` whose times count from ``at``."""
+    """The waits of a ``run`` whose times count from ``at``."""
     lead_s = at + run.first - issued_s - segment.issued_s[run.number]
     key = id(run), id(segment)
     known = leads_s.get(key)

@@ -55,7 +55,7 @@ class StepOf:
 
     @property
     def peak_memory_bytes(self) -> float:
-        """Of the fullest pipeline rank."""
+        """Peak memory of the fullest pipeline rank."""
         return fullest_of(self.memory).peak_bytes
 
     @property

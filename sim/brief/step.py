@@ -15,7 +15,7 @@ from ..engine.replay import replay
 from ..estimate import check_work, step_work
 from ..evidence.interval import doubt_of, interval_of
 from ..evidence.measured_steps import Doubt, measured_steps
-from ..fold.whole import Folded, folded
+from ..fold.fold import Folded, folded
 from ..lowering.lower import Lowered, lower
 from ..read_record import path_of
 from ..result.step import PathSegment

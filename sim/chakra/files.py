@@ -198,7 +198,7 @@ def _node(message: Any) -> TraceNode:
 
 
 def _attributes(found: Iterable[Any]) -> dict[str, Value]:
-    """By name, the value of each; lists as tuples."""
+    """Attributes of a node as values by name; lists become tuples."""
     values: dict[str, Value] = {}
     for one in found:
         which = one.WhichOneof("value")

@@ -155,7 +155,7 @@ class _Writer:
                     "num_ops": max(LEAST, round(work.flops)),
                     "tensor_size": max(LEAST, round(work.bytes)),
                 }
-                amounts |= {"kernel": work.kind} | ({"stays": True} if work.stays else {})
+                amounts |= {"kernel": work.kind} | ({"stays": True} if work.static_schedule else {})
                 yield op.name, NodeType.COMP, work.seconds, amounts
             case Collective() as work:
                 yield op.name, NodeType.COMM_COLL, work.transfer.solo_s, self._collective(work)

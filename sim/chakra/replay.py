@@ -35,7 +35,7 @@ def save_traces(folder: Path, scenario: Scenario, *, fold: bool = True) -> tuple
     """
     from orjson import OPT_SORT_KEYS, dumps
 
-    from ..fold.whole import folded, unfolded
+    from ..fold.fold import folded, unfolded
     from ..lowering.lower import lower
     from ..lowering.process_groups import ProcessGroups
     from ..program.bind import bound

@@ -75,7 +75,7 @@ def collective_kind(node: TraceNode) -> str:
 
 
 def _own(trace: ExecutionTrace) -> Iterator[str]:
-    """Of one rank by itself."""
+    """What is wrong with the trace of one rank, without looking at the others."""
     count = Counter(node.id for node in trace.nodes)
     twice = [number for number, times in count.items() if times > 1]
     yield from _some(trace, [f"node {number} stands {count[number]} times" for number in twice])

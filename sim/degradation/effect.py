@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..engine.record import Record
+    from ..fold.fold import Folded
     from ..fold.ranks import Degradation
-    from ..fold.whole import Folded
     from ..result.step import PathSegment
     from ..scenario.blocks import Parallelism
 

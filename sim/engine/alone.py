@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..program.program import Block, Collective, Compute
-from .at_work import KernelAtWork, MovingFlow
+from .running_work import RunningFlow, RunningKernel
 from .slowed import SlowedWhile
 from .ticks import payload_ticks, ticks
 
@@ -160,9 +160,9 @@ class _Alone:
         rows = [row for rows in block.streams.values() for row in rows]
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        self.now, self.kernel = 0.0, KernelAtWork([])
+        self.now, self.kernel = 0.0, RunningKernel([])
         self.queue: list[tuple[float, int]] = []  # ends of latencies, issues of ops (HOST), begins of flows
-        self.beside = {-1 - k: MovingFlow(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
+        self.beside = {-1 - k: RunningFlow(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
         self.moving = dict(self.beside)
         for k, delay_s in enumerate(beside.delays_s):
             if delay_s > 0:
@@ -305,7 +305,7 @@ class _Alone:
         if not self.amounts[i]:
             self._over(i)
             return
-        self.moving[i] = MovingFlow(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
+        self.moving[i] = RunningFlow(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
         self.changed = True
 
     def _comes(self, number: int) -> None:
@@ -334,7 +334,7 @@ class _Alone:
         self.first = ends, first
         return True
 
-    def _held(self, i: int, flow: MovingFlow) -> None:
+    def _held(self, i: int, flow: RunningFlow) -> None:
         """Record which link has slowed a flow until now."""
         if flow.held is not None:
             self.slowed.append(SlowedWhile(flow.since, self.now, i, flow.held, flow.rate))

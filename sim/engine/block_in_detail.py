@@ -14,12 +14,12 @@ from .chain import Chain
 from .kernel_stream import BlocksReplay, HandsOver, KernelStream
 
 if TYPE_CHECKING:
-    from .beside import BlockPlace
     from .clock import Clock
     from .rank_state import RankState
     from .rendezvous import RendezvousPoints
     from .scope import Scope
     from .signal import Callback
+    from .single_block import BlockPlace
 
 
 @dataclass(slots=True, eq=False)

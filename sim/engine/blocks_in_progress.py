@@ -10,16 +10,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from .beside import BlockPlace
 from .block_in_detail import BlockInDetail
 from .blocks import go_on
 from .gathering import Gathering, Here
 from .record import Stretch
 from .scope import SLACK_S
+from .single_block import BlockPlace
 
 if TYPE_CHECKING:
     from ..program.program import RepeatedBlocks
-    from .beside import BlocksBeside, Lent
     from .clock import Clock
     from .flows import Flows
     from .rank_state import FirstUse, RankState
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from .runs import Runs
     from .scope import Scope
     from .signal import Callback, Signal
+    from .single_block import SingleBlocks, SingleRun
 
 
 class RankBlocks(Protocol):
@@ -46,7 +46,7 @@ class Surroundings(Protocol):
     rendezvous_points: RendezvousPoints
     runs: Runs
     record: Record
-    beside: BlocksBeside
+    single_blocks: SingleBlocks
 
     def by_itself(self, r: int, repeated: RepeatedBlocks) -> Gathering:
         """A class by itself."""
@@ -90,7 +90,7 @@ class BlocksInProgress:
     gathering: Gathering = field(init=False)
     idle: bool = False
     here: Here | None = None
-    lent: Lent | None = None
+    lent: SingleRun | None = None
     detail: BlockInDetail | None = None
     place: BlockPlace = field(init=False)
 
@@ -177,9 +177,9 @@ class BlocksInProgress:
         """Something happens that may interfere."""
         self.replay.env.call_first(self._interrupted, self.here or self.lent)
 
-    def _interrupted(self, what: Here | Lent) -> None:
+    def _interrupted(self, what: Here | SingleRun) -> None:
         if what is self.lent:
-            self._end_beside(self.replay.env.time - self.lent.zero)
+            self._end_single(self.replay.env.time - self.lent.zero)
             return
         here, rank = self.here, self.rank
         assert here is not None
@@ -220,31 +220,30 @@ class BlocksInProgress:
             times = self.place.opened(self.replay.record)
             go_on(times, run.runs[ended], here.zero, run.bases[ended], since)
         if self.gathering.ways is None:
-            self._beside()
+            self._begin_single()
         else:
             self._in_detail()
 
-    def _beside(self) -> None:
-        """As a whole beside flows of its rank, or else in detail."""
-        beside = self.replay.beside
-        lent = self.lent = beside.begin(self, self.place, self.gathering.group)
+    def _begin_single(self) -> None:
+        """Run the block as a whole together with the flows of its rank, or else op by op."""
+        lent = self.lent = self.replay.single_blocks.begin(self, self.place, self.gathering.group)
         if lent is None:
             self._in_detail()
         else:
-            self.replay.env.call(lent.seconds, self._beside_over, lent)
+            self.replay.env.call(lent.seconds, self._single_over, lent)
 
-    def _beside_over(self, lent: Lent) -> None:
+    def _single_over(self, lent: SingleRun) -> None:
         if lent is self.lent:
             self.rank.closed = None
-            self._end_beside(lent.seconds)
+            self._end_single(lent.seconds)
 
-    def _end_beside(self, since: float) -> None:
+    def _end_single(self, since: float) -> None:
         lent, self.lent = self.lent, None
         assert lent is not None
-        if self.replay.beside.end(self.place, lent, since):
+        if self.replay.single_blocks.end(self.place, lent, since):
             self._next(self.number + 1)
         else:
-            self._beside()
+            self._begin_single()
 
     def _in_detail(self) -> None:
         self.gathering.goes_in_detail(self.number, self.replay.runs)
@@ -272,12 +271,12 @@ class BlocksInProgress:
             return False
         if not replay.flows.idle(self.scope.r, place.block.most):
             return False
-        lent = replay.beside.rest(self, place, self.gathering.group, k)
+        lent = replay.single_blocks.rest(self, place, self.gathering.group, k)
         if lent is None:
             return False
         detail.give_up()
         self.detail, self.lent = None, lent
-        replay.env.call(lent.seconds - lent.run.start[k], self._beside_over, lent)
+        replay.env.call(lent.seconds - lent.run.start[k], self._single_over, lent)
         return True
 
     def _one_over(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..network.sharing import Demand, Link
 from .clock import Clock
-from .elsewhere import Elsewhere
 from .flow import Flow
 from .occupancy import Occupancy
+from .other_ranks_links import LinksOfOtherRanks
 from .rank_state import FirstUse
 from .scope import SLACK_S
 from .settled import Settled
@@ -22,7 +22,7 @@ from .shares import Share, Shares
 from .signal import Done
 from .slowed import SLACK, Slowed
 
-Lent = tuple[float, Callable[[], None]]
+LentFlow = tuple[float, Callable[[], None]]
 """Of a taken flow (``Flows.take``): when it ends, as far as its taker knows, and whom to tell of another."""
 
 Begins = Callable[[float, Demand, Done, Any], None]
@@ -53,8 +53,8 @@ class Flows:
         )
         self._alone: dict[Link, int] = {}
         self._dirty: dict[int, None] = {}
-        self._lent: dict[int, Lent] = {}
-        self._elsewhere = Elsewhere(self._capacity)
+        self._lent: dict[int, LentFlow] = {}
+        self._other_ranks_links = LinksOfOtherRanks(self._capacity)
         self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
@@ -129,7 +129,7 @@ class Flows:
         """Whether only links of rank ``r`` can slow a flow."""
         if number in self._lent:
             return False
-        others = self._elsewhere.links(self._demands[number], r)
+        others = self._other_ranks_links.links(self._demands[number], r)
         return others is not None and not any(map(self._at.crowded, others))
 
     def lend(self, number: int, ends: float, interrupt: Callable[[], None]) -> None:
@@ -313,7 +313,7 @@ class Flows:
         """Change the capacity of links from now on."""
         self._capacity.update(capacity)
         self._shares.forget()
-        self._elsewhere.forget()
+        self._other_ranks_links.forget()
         for link in capacity:
             self._share(link)
         for number in sorted({n for link in capacity for n in self._at.on(link)}):

@@ -74,7 +74,7 @@ class RankState:
             speed -= min(self.held_hbm, MOST_HBM) / 1000
         elif self.held_sms:
             speed -= self.held_sms / self.sms
-            if work.stays:
+            if work.static_schedule:
                 speed = min(speed, IN_TWO_PASSES)
         if self.moving:
             speed /= 1.0 + self.corun_slowdown

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import RepeatedBlocks
-from .beside import BlocksBeside
 from .blocks_in_progress import BlocksInProgress, RankBlocks
 from .clock import Clock
 from .flow import Flow
@@ -25,6 +24,7 @@ from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import Scope
 from .signal import Callback, Signal
+from .single_block import SingleBlocks
 from .whole_run import WholeRun
 
 
@@ -43,10 +43,10 @@ class RepeatedBlocksReplay:
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _whole: dict[tuple[int, int], Gathering] = field(default_factory=dict)
-    beside: BlocksBeside = field(init=False)
+    single_blocks: SingleBlocks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.beside = BlocksBeside(
+        self.single_blocks = SingleBlocks(
             self.env, self.ranks, self.flows, self.rendezvous_points, self.runs, self.record
         )
 

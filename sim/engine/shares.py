@@ -21,7 +21,7 @@ thirty numbers each, where many flows hang together some hundreds.
 """
 
 ROUNDING = 1e-12
-"""By which a rate may miss the ceiling that it is at."""
+"""Relative difference up to which a rate counts as at its ceiling."""
 
 Share = tuple[float, Link | None]
 """Payload bytes per second, and what holds them below the flow's ceiling."""

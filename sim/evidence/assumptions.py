@@ -80,7 +80,7 @@ def _own_products(plan: StepPlan) -> list[Assumption]:
     power = plan.scenario.cluster.power
     if power is None or power.measured_products is None:
         return []
-    text = f"long products reach {power.measured_products:.3g} times the rate told of {plan.cluster.gpu.name}"
+    text = f"long GEMMs reach {power.measured_products:.3g} times the rate told of {plan.cluster.gpu.name}"
     return [Assumption(text=text, source="cluster.power.measured_products")]
 
 
@@ -132,7 +132,7 @@ def _router(plan: StepPlan) -> list[Assumption]:
 
 
 def _spread(routing: str | RoutingSpec) -> str:
-    """What tokens spread by, in words."""
+    """A phrase for how tokens are spread over experts."""
     if isinstance(routing, str):
         return routing
     if routing.tokens is not None:

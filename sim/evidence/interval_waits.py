@@ -1,11 +1,11 @@
 """The part of a step's communication by which GPUs wait for the slowest among those that they meet.
 
-Ranks that split tensors or a sequence meet in every layer, and with nobody else: what they wait for is the
-slowest of their own group, whatever the size of the job. Messages between stages, exchanges of experts and
-collectives of gradients bring replicas and stages together, so that whoever is late anywhere holds up all of
-them within the step (Lin et al. 2025, Understanding Stragglers in Large Model Training Using What-if
-Analysis, OSDI, arXiv:2505.05713: delays of one worker spread over pipelines and data-parallel groups). How
-much each doubling adds is learnt from measured steps (measured_steps.py).
+Ranks that split tensors or a sequence meet in every layer, but only one another: they wait for the slowest of
+their own group, whatever the size of the job. Messages between stages, exchanges of experts and collectives
+of gradients connect replicas and stages, so that one late rank delays all of them within the step (Lin et
+al. 2025, Understanding Stragglers in Large Model Training Using What-if Analysis, OSDI, arXiv:2505.05713:
+delays of one worker spread over pipelines and data-parallel groups). How much each doubling adds is learnt
+from measured steps (measured_steps.py).
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 these are then.
 
 Knows by how much sources differ from one another (``SourceSpread``, which ``stepsim calibrate residuals``
-estimates). What takes a step's time is off by factors that all steps of one cluster and stack share; steps of
-one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
-error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
-Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
-distance). What is of one run alone has the heavy tails of Student's t: a run that is off by more than its
-kind explains is believed the less, the more it is off (Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84,
-section 3: each run's variance is found anew from what is left of it).
+estimates). The error of a step has three parts: factors that all steps of one cluster and stack share; an
+error that steps of one kind share, which fades with their distance; and a rest of one run. So the error is a
+Gaussian process over steps, conditioned on the user's own steps (Rasmussen and Williams 2006, Gaussian
+Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with distance). The
+rest of one run has the heavy tails of Student's t, so a run that is far off counts for less (Lange, Little
+and Taylor 1989, J. Am. Stat. Assoc. 84, section 3: the variance of each run is estimated from its residual).
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class SourceSpread:
         return found
 
     def shared(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The covariance of steps of one cluster by how far they are apart, besides the factors."""
+        """Covariance of the errors of steps of one cluster by their distance, without the common factors."""
         found: NDArray[np.float64] = self.kind**2 * np.exp(-distance / self.reach)
         return found
 
@@ -124,7 +123,7 @@ class Conditioned:
 
     @property
     def pulls(self) -> NDArray[np.float64]:
-        """By step seen, the logarithm of what steps of its kind take longer besides the factors."""
+        """By step seen, the logarithm of how much longer steps of its kind take than the factors say."""
         found: NDArray[np.float64] = self.spread.kind**2 * self.weights
         return found
 
@@ -190,7 +189,7 @@ def typical(spread: SourceSpread, step: StepSample) -> float:
 def _covariance(
     spread: SourceSpread, steps: Sequence[StepSample], others: Sequence[StepSample]
 ) -> NDArray[np.float64]:
-    """Of the errors of two lists of steps of one cluster."""
+    """Covariance of the errors of two lists of steps on one cluster."""
     if not steps or not others:
         return np.zeros((len(steps), len(others)))
     left, right = (np.array([step.loads for step in rows]) for rows in (steps, others))

@@ -14,11 +14,11 @@ import numpy as np
 
 from .can_bind import can_bind
 from .fabric import Routed, kept, uses
+from .fold import MOST_CLASSES, Folded, check_classes, of_classes
 from .partition import partition, start_colours
 from .programs import programs_of_classes
 from .ranks import Ranks, ranks_of
 from .weak_links import topology_for
-from .whole import MOST_CLASSES, Folded, check_classes, of_classes
 
 if TYPE_CHECKING:
     from ..lowering.lower import Lowered

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.collectives import collective_constants
 from ...kernels.cost import kernel_seconds
-from ...kernels.gemm import late_seconds, stays_on_sms
+from ...kernels.gemm import has_static_schedule, tail_seconds
 from ...kernels.kernel import MemoryBound
 from ..network.token_exchange import Router, token_exchange
 from .host_prices import host_prices, loop_prices
@@ -50,13 +50,13 @@ def kernel_pricing(
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         return exchange(size) if kind == TOKENS else communication.collective(kind, size, groups[axis])
 
-    def stays(gemm: Gemm, held: int) -> bool:
+    def static_schedule(gemm: Gemm, held: int) -> bool:
         dealt = software.kernels.hopper_products == "two-passes"
-        return dealt and stays_on_sms(gemm, held, cluster.gpu, profile)
+        return dealt and has_static_schedule(gemm, held, cluster.gpu, profile)
 
-    def late_s(gemm: Gemm, seconds: float, beside: HeldSms) -> float:
-        late = stays(gemm, beside.sms)
-        return late_seconds(gemm, seconds, beside, cluster.gpu, profile, stays=late)
+    def tail_s(gemm: Gemm, seconds: float, beside: HeldSms) -> float:
+        static = static_schedule(gemm, beside.sms)
+        return tail_seconds(gemm, seconds, beside, cluster.gpu, profile, static_schedule=static)
 
     host = host_prices(scenario, profile.steps.host * cluster.node.launch_factor)
     return KernelPricing(
@@ -66,8 +66,8 @@ def kernel_pricing(
         host_operator_s=host.operator_s,
         host_collective_s=host.collective_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
-        late_s=late_s,
-        stays=lambda gemm: stays(gemm, least_held),
+        tail_s=tail_s,
+        static_schedule=lambda gemm: static_schedule(gemm, least_held),
         sms=cluster.gpu.sms,
         launches_block=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,

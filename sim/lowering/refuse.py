@@ -26,20 +26,30 @@ if TYPE_CHECKING:
 
 
 BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
-"""Architectures whose products take blocks with a scale each (OCP MX)."""
+"""Architectures whose GEMMs take blocks with a scale each (OCP MX)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutRefusal:
-    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout.
+    """A rule that raises NotSupported: ``rule(scenario)``, or ``profile_rule(scenario, profile)`` where it
+    depends on what was measured on the GPU. It ``reads`` these fields of a layout.
 
-    ``concerns`` says by a few of them, ``concerned_by``, whether it may refuse at all: it asks itself first.
+    ``concerns(scenario)`` says cheaply, from the fields ``concerned_by`` alone, whether the rule can refuse
+    at all; each such rule asks that first.
     """
 
-    refuse: Callable[[Scenario, GpuProfile], None]
+    rule: Callable[[Scenario], None] | None = None
+    profile_rule: Callable[[Scenario, GpuProfile], None] | None = None
     reads: tuple[str, ...] = ()
     concerns: Callable[[Scenario], bool] | None = None
     concerned_by: tuple[str, ...] = ()
+
+    def refuse(self, scenario: Scenario, profile: GpuProfile) -> None:
+        """Raise NotSupported where ``scenario`` asks for what is not modelled."""
+        if self.rule is not None:
+            self.rule(scenario)
+        if self.profile_rule is not None:
+            self.profile_rule(scenario, profile)
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -48,7 +58,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         one.refuse(scenario, profile)
 
 
-def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_context(scenario: Scenario) -> None:
     """Context parallelism that the attention kernel, or the heads of a rank, do not allow."""
     par = scenario.parallelism
     heads = scenario.model.num_attention_heads // par.tp
@@ -63,7 +73,7 @@ def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def _refuse_documents(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_documents(scenario: Scenario) -> None:
     """Packs of documents where the whole sequence is attended to, or cut."""
     training, field = scenario.training, "training.document_length"
     if training.attended_length == training.seq_length:
@@ -74,22 +84,22 @@ def _refuse_documents(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(field, "how context parallelism cuts documents is not modelled; leave it out")
 
 
-def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
-    """Products that the GPU has not."""
+def _refuse_precision(scenario: Scenario) -> None:
+    """GEMMs that the GPU has not."""
     precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
     dtype = recipe.gemm_dtype if recipe else precision
     if not gpu.has_math(dtype):
         has = ", ".join(gpu.peak_flops)
-        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} products; it has {has}")
+        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} GEMMs; it has {has}")
     if precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
-        wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
+        wrong = f"{gpu.name} has no GEMMs of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
     if scenario.software.kernels.head_fp32 and not gpu.has_math("tf32"):
-        raise NotSupported("software.kernels.head_fp32", f"{gpu.name} has no tf32 products; set it to false")
+        raise NotSupported("software.kernels.head_fp32", f"{gpu.name} has no tf32 GEMMs; set it to false")
 
 
-def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_offload(scenario: Scenario) -> None:
     """State or activations on the host where the schedule has no place for that."""
     training, schedule = scenario.training, schedule_named(scenario.schedule)
     if schedule.weight_versions and training.offloads_state:
@@ -107,7 +117,7 @@ def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def _refuse_masters(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_masters(scenario: Scenario) -> None:
     """16-bit weights without FP32 ones where the update is of FP32 whatever a scenario says."""
     training, software = scenario.training, scenario.software
     if software.gradients.update_bytes(training.precision) == 4:
@@ -133,7 +143,7 @@ def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def _refuse_versions(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_versions(scenario: Scenario) -> None:
     """Sharded state of a schedule that updates after every microbatch."""
     if not _keeps_versions(scenario):
         return
@@ -156,7 +166,7 @@ def _offloads(schedule: Schedule) -> bool:
     return not (schedule.splits_backward or schedule.ends_meet)
 
 
-def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_shards(scenario: Scenario) -> None:
     """Sharded state where its ranks cannot meet, or no framework has them meet.
 
     DualPipe's two copies of a stage run its microbatches at different moments, in different orders: what all
@@ -197,7 +207,7 @@ def _shards_apart(scenario: Scenario) -> bool:
     return schedule_named(scenario.schedule).two_way or scenario.parallelism.fsdp_shard_size is not None
 
 
-def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_optimizer(scenario: Scenario) -> None:
     """Optimizers where no framework runs them so."""
     training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
     zero = scenario.parallelism.zero
@@ -264,7 +274,7 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
         )
 
 
-def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_layers(scenario: Scenario) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
     overlaps = runs_pairs(scenario)
@@ -298,7 +308,7 @@ def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def _refuse_recomputation(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_recomputation(scenario: Scenario) -> None:
     """Modules that the model has not, and rules that are about plain layers."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
     rule = sharding_rule(scenario)
@@ -320,7 +330,7 @@ def _refuse_recomputation(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def _refuse_operators_of_experts(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_operators_of_experts(scenario: Scenario) -> None:
     """torch's own operators on experts' rows, where rows are exchanged, which they know nothing of."""
     par, operators = scenario.parallelism, scenario.software.kernels.expert_operators
     if scenario.model.moe and operators != "library" and par.ep * par.etp > 1:
@@ -331,7 +341,7 @@ def _refuse_operators_of_experts(scenario: Scenario, profile: GpuProfile) -> Non
         )
 
 
-def _refuse_gathered_tokens(scenario: Scenario, profile: GpuProfile) -> None:
+def _refuse_gathered_tokens(scenario: Scenario) -> None:
     """Gathered tokens of more ranks than share an expert (torchtitan parallel_dims.py, _validate)."""
     par, gathers = scenario.parallelism, scenario.software.exchange.experts_gather_tokens
     if scenario.model.moe and gathers and par.etp not in (1, par.tp):
@@ -344,7 +354,7 @@ _SHARDING = ("parallelism.zero", "parallelism.pp")
 
 REFUSALS = (
     LayoutRefusal(
-        refuse=_refuse_layers,
+        rule=_refuse_layers,
         reads=(
             "parallelism.ep",
             "parallelism.zero",
@@ -355,11 +365,11 @@ REFUSALS = (
         ),
     ),
     LayoutRefusal(
-        refuse=_refuse_recomputation,
+        rule=_refuse_recomputation,
         reads=(*_SHARDING, "training.recompute", "training.activation_offload"),
     ),
     LayoutRefusal(
-        refuse=refuse_launches,
+        rule=refuse_launches,
         reads=(
             *_SHARDING,
             "software.gradients.overlap_grad_reduce",
@@ -367,30 +377,30 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
-    LayoutRefusal(refuse=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
-    LayoutRefusal(refuse=_refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
-    LayoutRefusal(refuse=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
-    LayoutRefusal(refuse=refuse_partial_graphs),
-    LayoutRefusal(refuse=refuse_barrier),
-    LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
+    LayoutRefusal(rule=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
+    LayoutRefusal(rule=_refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
+    LayoutRefusal(rule=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
+    LayoutRefusal(rule=refuse_partial_graphs),
+    LayoutRefusal(rule=refuse_barrier),
+    LayoutRefusal(rule=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
     LayoutRefusal(
-        refuse=_refuse_shards,
+        rule=_refuse_shards,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),
         concerns=_shards_apart,
         concerned_by=("parallelism.fsdp_shard_size", "schedule"),
     ),
     LayoutRefusal(
-        refuse=_refuse_optimizer,
+        rule=_refuse_optimizer,
         reads=(*_SHARDING, "parallelism.tp", "parallelism.fsdp_shard_size", "schedule"),
     ),
-    LayoutRefusal(refuse=_refuse_documents, reads=("parallelism.cp",)),
-    LayoutRefusal(refuse=_refuse_precision),
-    LayoutRefusal(refuse=refuse_measured_products),
-    LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
-    LayoutRefusal(refuse=_refuse_masters, reads=("parallelism.zero",)),
-    LayoutRefusal(refuse=_refuse_attention),
+    LayoutRefusal(rule=_refuse_documents, reads=("parallelism.cp",)),
+    LayoutRefusal(rule=_refuse_precision),
+    LayoutRefusal(profile_rule=refuse_measured_products),
+    LayoutRefusal(rule=_refuse_offload, reads=("schedule", "training.activation_offload")),
+    LayoutRefusal(rule=_refuse_masters, reads=("parallelism.zero",)),
+    LayoutRefusal(profile_rule=_refuse_attention),
     LayoutRefusal(
-        refuse=_refuse_versions,
+        rule=_refuse_versions,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule"),
         concerns=_keeps_versions,
         concerned_by=("schedule",),

@@ -9,11 +9,10 @@ from ..scenario.refusal import NotSupported
 from .layers.recompute import recomputed_parts
 
 if TYPE_CHECKING:
-    from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
 
-def refuse_autocast(scenario: Scenario, profile: GpuProfile) -> None:
+def refuse_autocast(scenario: Scenario) -> None:
     """Layouts, models and stacks whose FP32 parameters and residual stream nobody has described."""
     if scenario.software.kernels.autocast:
         for field, value, known in _not_described(scenario):

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from ..scenario.refusal import NotSupported
 
 if TYPE_CHECKING:
-    from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
 
 BLOCKS = "set software.host.launch_blocking to false, since nothing does where launches block"
 
 
-def refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
+def refuse_launches(scenario: Scenario) -> None:
     """Nothing runs beside a kernel whose launch blocks."""
     software = scenario.software
     if not software.host.launch_blocking:
@@ -39,7 +38,7 @@ def refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def refuse_partial_graphs(scenario: Scenario, profile: GpuProfile) -> None:
+def refuse_partial_graphs(scenario: Scenario) -> None:
     """Graphs without attention that hold experts: no scope of Megatron core has these alone."""
     host = scenario.software.host
     if host.graphs_leave_out_attention and not (host.cuda_graphs and host.graphs_leave_out_experts):
@@ -49,7 +48,7 @@ def refuse_partial_graphs(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
-def refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
+def refuse_barrier(scenario: Scenario) -> None:
     """A barrier at the end of a step, and steps that have no common end."""
     if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
         raise NotSupported(

@@ -1,4 +1,4 @@
-"""What measured products of one's own boards cannot say: their effect is that of the power limit alone."""
+"""What measured GEMMs of one's own boards cannot say: their effect is that of the power limit alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 _LONG = 16384
-"""Sides of a product that lasts: several milliseconds on any GPU."""
+"""Sides of a GEMM that lasts: several milliseconds on any GPU."""
 
 _AMISS = 0.03
-"""Most by which such a product may miss what was measured: small GPUs that reach their limit just so are
+"""Most by which such a GEMM may miss what was measured: small GPUs that reach their limit just so are
 within it (RTX PRO 6000 in FP8)."""
 
 
 def refuse_measured_products(scenario: Scenario, profile: GpuProfile) -> None:
-    """Rates that no power limit gives: of products that stay below it, or that the boost clock ends."""
+    """Rates that no power limit gives: of GEMMs that stay below it, or that the boost clock ends."""
     power = scenario.cluster.power
     if power is None or power.measured_products is None:
         return
@@ -35,7 +35,7 @@ def refuse_measured_products(scenario: Scenario, profile: GpuProfile) -> None:
     if abs(told / power.measured_products - 1.0) > _AMISS:
         raise NotSupported(
             "cluster.power.measured_products",
-            f"long products in {precision} on {gpu.name} would run at {told:.2f}, and not at"
+            f"long GEMMs in {precision} on {gpu.name} would run at {told:.2f}, and not at"
             f" {power.measured_products:g}, of their rate: their power limit says no more; fit a profile on"
-            " the products instead (stepsim calibrate fit)",
+            " the GEMMs instead (stepsim calibrate fit)",
         )

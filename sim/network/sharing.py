@@ -20,7 +20,7 @@ from .filling import fill
 Link = Hashable
 
 SLACK = 1 + 1e-12
-"""By which rates and levels that should be equal may differ."""
+"""Factor up to which rates and levels count as equal."""
 
 FEW = 64
 """Activities up to which plain Python is faster than arrays (measured, of up to three links each): 11 against

@@ -111,7 +111,7 @@ def _reach(router: Router, placement: GroupPlacement) -> tuple[int, int]:
 
 
 def _domain_hits(router: Router, placement: GroupPlacement) -> list[float]:
-    """By domain, the probability that a token that may go there does."""
+    """For each domain, the probability that a token is sent there, of tokens that may be."""
     _, reachable = _reach(router, placement)
     parts = placement.parts or (placement.fewest,) * placement.domains
     return [_hit(reachable, part * router.experts // placement.ranks, router.topk) for part in parts]
@@ -189,7 +189,7 @@ def _deepep(
 
 
 def _network_share(cluster: Cluster) -> float:
-    """Of the usable rate of a GPU's NICs, what its tokens reach."""
+    """Share of the usable rate of a GPU's NICs that exchanges of tokens reach."""
     network = cluster.interconnect
     several = network.links_per_host > cluster.gpus_per_node
     return (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 MOST_VALUES = 1000
-"""Of one field: a slip of the pen is no sweep."""
+"""Most values of one field; more are taken for a typing error."""
 
 
 def fixed(lines: Iterable[str], scenario: Scenario) -> dict[str, Any]:

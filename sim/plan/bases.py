@@ -35,7 +35,7 @@ _PLAIN: Mapping[str, Any] = {
 """A layout that most jobs can have; tp, and how far the pipeline goes, are left to try."""
 
 OWNERS = "software.gradients.zero1_broadcasts"
-"""Of ZeRO-1 alone: another layout takes it back."""
+"""A field that only ZeRO-1 may set; layouts with another ZeRO stage reset it."""
 
 
 def base_of(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[ScenarioError]:

@@ -18,7 +18,7 @@ _LARGEST_TABLE = 1 << 22
 
 
 def numbered(codes: Sequence[Codes], sizes: Sequence[int]) -> tuple[Codes, dict[int, int]]:
-    """As ``numbered_rows``, with the row of each number that occurs by that number."""
+    """``numbered_rows``, and for each number that occurs a row that has it."""
     key, there, first = numbered_rows(codes, sizes)
     return key, dict(zip(there.tolist(), first.tolist(), strict=True))
 

@@ -67,7 +67,7 @@ class Space:
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """By dotted field, the value of each layout: integers, booleans, or objects."""
+        """Values of each dotted field, one for each layout: integers, booleans, or objects."""
         return {name: array_of(self.values[name])[code] for name, code in self.codes.items()}
 
     def settings(self, i: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ Message = tuple[int, int, str]
 """Sending class, receiving class, tag."""
 
 Calls = Mapping[str, Mapping[int, Sequence[int]]]
-"""By communicator and class, the ops that call it, in order."""
+"""Ops that call each communicator, in order, by communicator and class."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Compute:
     """One kernel (or a run of equal kernels): ``seconds`` on an idle GPU.
 
     ``kind`` is gemm, attention or memory-bound. A math-bound kernel slows down while communication holds SMs;
-    every kernel slows down by the profile's co-run slowdown while communication moves data. A kernel that
-    ``stays`` assigns all its work to SMs before it begins (a static persistent schedule): it needs two passes
+    every kernel slows down by the profile's co-run slowdown while communication moves data. A kernel with
+    a ``static_schedule`` is persistent and assigns all its work to SMs before it begins: it needs two passes
     while any SM is held.
     """
 
@@ -36,7 +36,7 @@ class Compute:
     kind: str
     flops: float = 0.0
     bytes: float = 0.0
-    stays: bool = False
+    static_schedule: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,9 @@ def solo_ends(
             if work.kind == "memory-bound":
                 end = start + work.seconds * stretch_memory
             else:
-                end = start + _beside(start, work.seconds * stretch, held, taken, stays=work.stays)
+                end = start + _beside(
+                    start, work.seconds * stretch, held, taken, static_schedule=work.static_schedule
+                )
         else:
             assert isinstance(work, Collective), "a layer's block holds kernels and collectives"
             end = start + work.transfer.solo_s
@@ -60,22 +62,27 @@ def solo_ends(
 
 
 def _beside(
-    start: float, seconds: float, held: list[tuple[float, float, float]], taken: float, *, stays: bool
+    start: float,
+    seconds: float,
+    held: list[tuple[float, float, float]],
+    taken: float,
+    *,
+    static_schedule: bool,
 ) -> float:
-    """What a kernel takes beside collectives that hold parts of the SMs; one that ``stays`` needs all."""
+    """What a kernel takes beside collectives that hold parts of the SMs; a ``static_schedule`` needs all."""
     beside = [one for one in held if one[1] > start] if held else held
     if not beside:
-        return seconds / _speed(taken, stays=stays)
+        return seconds / _speed(taken, static_schedule=static_schedule)
     moments = sorted({start, *(moment for one in beside for moment in one[:2] if moment > start)})
     left = seconds
     for moment, until in pairwise([*moments, math.inf]):
         parts = sum(part for since, end, part in beside if since <= moment < end)
-        rate = _speed(taken + parts, stays=stays)
+        rate = _speed(taken + parts, static_schedule=static_schedule)
         if left <= rate * (until - moment):
             return moment + left / rate - start
         left -= rate * (until - moment)
     raise AssertionError("the last stretch has no end")
 
 
-def _speed(taken: float, *, stays: bool) -> float:
-    return min(1.0 - taken, IN_TWO_PASSES) if stays and taken else 1.0 - taken
+def _speed(taken: float, *, static_schedule: bool) -> float:
+    return min(1.0 - taken, IN_TWO_PASSES) if static_schedule and taken else 1.0 - taken

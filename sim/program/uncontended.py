@@ -56,7 +56,7 @@ class Rewriter:
     transfer: Callable[[str, Communication], Transfer]
     programs: dict[int, Program] = field(default_factory=dict)
     works: dict[tuple[str, int], tuple[Work, Work]] = field(default_factory=dict)
-    """By stream and identity, which is kept alive."""
+    """Work without contention, by stream and identity of the original, which is kept alive here."""
     blocks: dict[Block, Block] = field(default_factory=dict)
 
     def program(self, program: Program) -> Program:

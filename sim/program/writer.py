@@ -160,7 +160,7 @@ def _fabric(paths: Paths) -> dict[str, Any]:
 def _kernel(kernel: Compute) -> dict[str, Any]:
     found: dict[str, Any] = {"seconds": float(kernel.seconds), "kind": kernel.kind}
     amounts = {"flops": float(kernel.flops), "bytes": float(kernel.bytes)}
-    stays = {"stays": True} if kernel.stays else {}
+    stays = {"stays": True} if kernel.static_schedule else {}
     return found | {name: amount for name, amount in amounts.items() if amount} | stays
 
 

@@ -143,7 +143,7 @@ def gpus_document() -> dict[str, Any]:
 
 
 def gpu_document(called: str) -> dict[str, Any]:
-    """The same of one GPU.
+    """One GPU as a JSON document.
 
     Raises:
         ValueError: no such GPU.

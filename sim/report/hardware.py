@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..scenario.machine_file import HardwareFile
 
 _DECIDES: dict[Moves, str] = {
-    "matrix": "matrix products and attention",
+    "matrix": "GEMMs and attention",
     "memory": "kernels bound by memory",
     "node": "communication inside a host",
     "network": "communication between hosts",

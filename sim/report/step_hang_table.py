@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_hang(found: Hang, healthy_s: float, console: Console) -> None:
-    """Who is blocked where, and when the watchdog ends it."""
+    """Print which ranks are blocked in which communication, and when the watchdog ends the job."""
     ranks = "1 rank" if found.stopped == 1 else f"{count(found.stopped)} ranks"
     console.print(f"  {ranks} stopped at {seconds(found.at_s)}: the step never ends", style="bold")
     console.print(f"  healthy step {seconds(healthy_s)}, to which all other figures belong")

@@ -152,7 +152,7 @@ def _energy(energy: StepEnergy) -> tuple[str, str]:
 
 
 def money(currency: str) -> str:
-    """A currency in words, where it has any that everybody knows."""
+    """The name of the US dollar, and the code of any other currency."""
     return "US dollars" if currency == "USD" else currency
 
 

@@ -279,7 +279,7 @@ class Result:
 
     @property
     def peak_memory_bytes(self) -> float:
-        """Of the fullest pipeline rank; nan where nothing says what is held."""
+        """Peak memory of the fullest pipeline rank; nan where the program does not say what is held."""
         return self.fullest.peak_bytes if self.memory else math.nan
 
     @property

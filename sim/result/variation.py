@@ -57,7 +57,7 @@ class StepVariation:
 
     @property
     def mean_slowdown(self) -> float:
-        """Of the draws, the mean step over that of equal GPUs."""
+        """Mean step time of all draws over the step time on equal GPUs."""
         return fmean(one.step_time_s for one in self.draws) / self.equal_step_time_s
 
     @property

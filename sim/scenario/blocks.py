@@ -165,7 +165,7 @@ class PowerSpec(ScenarioBlock):
     )
     measured_products: Annotated[float, number(ge=0.5, le=1.5)] | None = Field(
         default=None,
-        description="rate of long products of matrices on these very GPUs, over the one that their type is "
+        description="rate of long GEMMs on these very GPUs, over the one that their type is "
         "taken to sustain; default: 1",
         examples=[0.93],
     )
@@ -266,7 +266,7 @@ class ClusterSpec(ScenarioBlock):
 
     @property
     def interconnect_name(self) -> str:
-        """The same of the network between hosts."""
+        """The catalogue key of the network between hosts, or how results call one of the user's own."""
         return self.interconnect if isinstance(self.interconnect, str) else self.interconnect.called
 
 
@@ -335,7 +335,7 @@ class Training(ScenarioBlock):
         default=None,
         description="tokens of a document, where sequences are packs that attend within each alone",
     )
-    precision: Precision = Field(description="type of the matrix products", examples=["bf16"])
+    precision: Precision = Field(description="type of the GEMMs", examples=["bf16"])
     recompute: Annotated[
         Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
         Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),

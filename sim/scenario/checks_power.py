@@ -32,14 +32,14 @@ def power_limit_is_possible(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def measured_products_count(cluster: ClusterSpec) -> Iterator[Finding]:
-    """Rates of products under a limit say something of GPUs alone whose watts are known."""
+    """Rates of GEMMs under a limit say something of GPUs alone whose watts are known."""
     if cluster.power is None or cluster.power.measured_products is None:
         return
     gpu = gpu_as_sold(cluster)
     if gpu.joules_per_flop is None:
         message = (
             f"what a FLOP of {gpu.name} draws is unknown, and so what its limit leaves; fit a profile on the "
-            "products instead (stepsim calibrate fit)"
+            "GEMMs instead (stepsim calibrate fit)"
         )
         yield Finding(path=("cluster", "power", "measured_products"), message=message)
 

@@ -69,7 +69,7 @@ def broadcasts_are_of_zero1(stated: Lookup, parallelism: Parallelism) -> Iterato
 
 
 def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
-    """torch's own operators on experts' rows are none where a compiler joins them or products apply gates."""
+    """torch's own operators on experts' rows are none where a compiler joins them or GEMMs apply gates."""
     kernels = software.kernels
     if model.moe is None or kernels.expert_operators == "library":
         return

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from ...hardware.shown import clipped, window
 
 CHANGE = "change"
-"""The file of a problem in a change that is data, which nobody wrote down."""
+"""What stands for the file of a problem in a change that was given as data."""
 
 COMMAND_LINE = "--set"
-"""The same of one that somebody wrote as a line."""
+"""The file of a problem in a change that somebody wrote as a line, such as ``--set a.b=1``."""
 
 SHOWN = 20
 """Problems that a message lists: more than a screen of them helps nobody, and 5,000 are a megabyte."""

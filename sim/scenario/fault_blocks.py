@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 FAULT_BLOCKS = ("faults", "detection", "recovery", "checkpoint", "run")
-"""As documents call them."""
+"""Names of the blocks in a document."""
 
 
 def fault_blocks() -> dict[str, type[BaseModel]]:

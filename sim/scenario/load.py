@@ -47,7 +47,7 @@ def load_campaign(source: str | Path | Mapping[str, Any], overrides: Changes = (
 
 
 def campaign_from_document(document: Mapping[str, Any], name: str) -> Scenario | Bare:
-    """As ``load_campaign``, of a plain document.
+    """``load_campaign`` for a plain document.
 
     Raises:
         ScenarioError: with every problem found.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 WORST_SHARE = 0.03
-"""Of all workers, those whose repair M_W is about (arXiv:2505.05713, section 5.1)."""
+"""Share of all workers whose repair M_W is about (arXiv:2505.05713, section 5.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

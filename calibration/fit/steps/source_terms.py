@@ -1,16 +1,21 @@
 """By how much the steps of one source differ from those of others: a spread for each thing that takes time.
 
-A source is one cluster with one stack, and so is a user. Its steps have errors in common: all that it runs
-may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps
-of one kind have more in common, the less the further they are apart; what is left is of one run. What is
-asked of the spreads is what one run of a cluster says of another one. So they are those that make the errors
-of runs likeliest that were each predicted after one other run of their cluster, every source by constants of
-all others: a composite likelihood, of pairs in place of all runs together, where errors are as likely as
-two_pieces.py says, as they are in interval_terms.py. A source counts as many times as it has families that
-tell something of their own; each spread has a wide prior, worth one of them. How many standard deviations
-hold nine in ten of one more source is counted on what one run of a source leaves of its others, sources
-alike, each with the spreads that all others give. What is added to the spreads where nobody read a trainer's
-code is found in the same way, on runs of trainers that were read, each predicted as if nobody had.
+A source is one cluster with one software stack, as a user has. The errors of its steps have parts in common:
+
+- everything may be slower (``common``), or GEMMs, kernels bound by memory, the host, or the network;
+- steps of one kind share an error, which fades with their distance;
+- the rest belongs to one run.
+
+The spreads are used to say what one run of a cluster tells of another. They are therefore fitted on pairs:
+each run is predicted after one other run of its cluster, with constants of all other sources, and the spreads
+maximise the likelihood of these errors. That is a composite likelihood, of pairs in place of all runs
+together; the density of an error is that of two_pieces.py, as in interval_terms.py. A source counts as often
+as it has independent families. Each spread has a wide prior, which is worth one family.
+
+The number of standard deviations that hold nine in ten of a new source is counted on sources that were left
+out: each with the spreads that all others give, after one of its runs is known. What is added to the spreads
+where nobody read a trainer's code is found in the same way, on runs whose trainer was read, each predicted
+as if it had not been.
 
 Source: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21.
 """
@@ -151,7 +156,7 @@ def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = (
 
 
 def _sources_with_pairs(rows: Sequence[SourceRow]) -> int:
-    """Of how many sources two runs or more are of one cluster."""
+    """How many sources have two or more runs on one cluster."""
     runs = Counter((row.source, row.gpu) for row in rows)
     return len({source for (source, _), number in runs.items() if number > 1})
 
@@ -162,7 +167,7 @@ def rounded(spread: SourceSpread) -> SourceSpread:
 
 
 def spreads_without(rows: Sequence[SourceRow], begun: SourceSpread) -> dict[str, SourceSpread]:
-    """By source, the spreads that all others give, searched from ``begun``."""
+    """For each source, the spreads that all other sources give; the search starts at ``begun``."""
     pairs = _pairs(rows)
     return {
         source: _likeliest(pairs.without(source), begun) for source in sorted({row.source for row in rows})

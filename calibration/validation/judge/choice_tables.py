@@ -78,7 +78,7 @@ def choice_grid(sweeps: Sequence[Sweep]) -> Grid:
 
 
 def threshold_grid(sweeps: Sequence[Sweep]) -> Grid:
-    """The same by how sure a layout must be to fit."""
+    """What choices lose, by the probability to fit that a layout must have."""
     found = [judged(f"{fits:g}", sweeps, by_time(fits)) for fits in THRESHOLDS]
     return Grid(
         title="What choices lose by the fit probability that is asked for",
@@ -160,5 +160,5 @@ def _share(lost: float) -> str:
 
 
 def proposed(sweeps: Iterable[Sweep]) -> Judgement:
-    """Of what a plan proposes."""
+    """What the choices that a plan proposes lose."""
     return judged("proposed", [*sweeps], as_planned)

@@ -121,7 +121,7 @@ def as_planned(sweep: Sweep) -> Sequence[SweepRun]:
 
 
 def thumb(sweep: Sweep) -> Sequence[SweepRun]:
-    """By rule of thumb, which asks no simulator (thumb.py)."""
+    """The choice by a rule of thumb, which asks no simulator (thumb.py)."""
     order = by_thumb([run.row.case for run in sweep])
     return [sweep[place] for place in order]
 
@@ -189,7 +189,7 @@ def _judgement(name: str, sweeps: int, lost: Sequence[Lost]) -> Judgement:
 
 
 def _median_and_ninth(lost: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Of what ran, by weight; nan where nothing did."""
+    """Weighted median and 90th percentile of the losses of choices that ran; nan where none did."""
     from ...fit.growth import weighted_quantile
 
     ran = sorted(one for one in lost if one[0] < math.inf and one[1] > 0)

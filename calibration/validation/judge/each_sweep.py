@@ -75,7 +75,7 @@ def each_sweep_grid(found: Sequence[JudgedSweep]) -> Grid:
 
 
 def sweeps_document(found: Iterable[JudgedSweep]) -> list[dict[str, Any]]:
-    """The same for programs; shares as numbers, None where there is none."""
+    """The judgement of each sweep for JSON: shares as numbers, None where there is none."""
     return [asdict(one) | {"choices": list(one.choices)} for one in found]
 
 

@@ -41,7 +41,7 @@ FACTOR = 3.0
 UNSEEN_MEDIAN, UNSEEN_P90, UNSEEN_WIDTH, UNSEEN_INSIDE = 0.05, 0.12, 0.28, (0.88, 0.93)
 """For sources left out: errors of the step time, the median width of intervals, and what these hold."""
 OWN_MEDIAN, OWN_WIDTH = 0.035, 0.16
-"""The same after one run of the source has been measured."""
+"""The targets of median error and interval width once one run of the source has been measured."""
 CHOICE_OOM, CHOICE_MEDIAN, CHOICE_P90, THREE_P90 = 0.03, 0.01, 0.08, 0.04
 """A plan's first choice: how often it runs out of memory, and what it loses to the best; p90 of three."""
 HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85

@@ -108,7 +108,7 @@ class Repeats:
 
 
 def repeats(measurements: Iterable[Measurement]) -> dict[tuple[str, str], Repeats]:
-    """By GPU and operation, how far measurements of the same kernels differ."""
+    """How far repeated measurements of the same kernel differ, by GPU and operation."""
     import numpy as np
 
     same: dict[tuple[object, ...], list[float]] = {}
@@ -128,7 +128,7 @@ def repeats(measurements: Iterable[Measurement]) -> dict[tuple[str, str], Repeat
 
 
 def by_operation(points: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Measurement]]:
-    """By GPU and operation, in the order in which each comes first."""
+    """Points grouped by GPU and operation, in the order in which each first occurs."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for item in points:
         groups.setdefault((item.gpu, item.operation), []).append(item)
@@ -180,7 +180,7 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
     dtypes = set[str]().union(*(_types(m) for m in points))
     plan = next((plan for plan in PLANS if plan.gpu == profile.gpu), None)
     if len(dtypes) != 1 or plan is None:  # a second type would need a curve of its own
-        told = ", ".join(sorted(dtypes)) or "no products"
+        told = ", ".join(sorted(dtypes)) or "no GEMMs"
         raise ValueError(f"{profile.gpu}: no curve can be fitted without a family on {told} of this GPU")
     (dtype,) = dtypes
     start = replace(profile, clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0)

@@ -41,8 +41,8 @@ class KernelPricing:
       ...);
     - ``host_s`` per kernel launch, ``host_collective_s`` per collective, ``host_operator_s`` more for each
       operator and TP collective on distributed tensors; ``check_s(axis)`` more where calls are checked first;
-    - ``late_s(gemm, seconds, beside)``: seconds that a GEMM loses while a collective holds SMs (its last wave
-      of tiles is late); ``stays(gemm)``: whether its tiles are assigned to all SMs before it begins
+    - ``tail_s(gemm, seconds, beside)``: seconds that a GEMM loses while a collective holds SMs (its last wave
+      of tiles is late); ``static_schedule(gemm)``: whether its tiles are assigned to all SMs before it begins
       (kernels/gemm.py);
     - ``sm_share``: the share of the SMs that is left to kernels where expert exchanges reserve the others;
     - ``launches_block``: the host issues a kernel when the one before has ended (CUDA_LAUNCH_BLOCKING), and
@@ -59,8 +59,8 @@ class KernelPricing:
     host_collective_s: float
     host_operator_s: float = 0.0
     check_s: Callable[[str], float] = lambda axis: 0.0
-    late_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
-    stays: Callable[[Gemm], bool] = lambda gemm: False
+    tail_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
+    static_schedule: Callable[[Gemm], bool] = lambda gemm: False
     sms: int = 0
     sm_share: float = 1.0
     launches_block: bool = False
@@ -151,14 +151,14 @@ class LayerBuilder:
         seconds = self.costs.seconds(kernel) / rate / parts * times
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.sm_share
-        stays = isinstance(kernel, Gemm) and not self._chooses_tiles and self.costs.stays(kernel)
+        static = isinstance(kernel, Gemm) and not self._chooses_tiles and self.costs.static_schedule(kernel)
         after = tuple(sorted(self.awaited))
-        seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
+        seconds += self._tail_s(kernel, seconds, after) if parts == 1 else 0.0
         host_s = count * self.costs.host_s + operators * self.costs.host_operator_s
         if self.costs.launches_block:
             seconds, host_s = seconds + host_s, 0.0
         flops, hbm_bytes = kernel.flops / parts * times, kernel.hbm_bytes / parts * times
-        work = Compute(seconds, KIND[type(kernel)], flops, hbm_bytes, stays)
+        work = Compute(seconds, KIND[type(kernel)], flops, hbm_bytes, static)
         self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
         self.awaited.clear()
         return len(self.ops) - 1
@@ -171,20 +171,20 @@ class LayerBuilder:
         overlaps = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
         return overlaps and self.local.tp > 1 and self.local.sequence_parallel
 
-    def _late_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
+    def _tail_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
         """Seconds that a GEMM loses to the collective in flight that holds most SMs. Advances all collectives
         in flight by the time of the kernel."""
         if not self.in_flight:
             return 0.0
         self.in_flight[:] = [one for one in self.in_flight if one.index not in after]
-        late_s = 0.0
+        tail_s = 0.0
         if self.in_flight and isinstance(kernel, Gemm):
             most = max(self.in_flight, key=lambda one: (one.sms, one.left_s))
-            late_s = self.costs.late_s(kernel, seconds, HeldSms(most.sms, most.left_s))
+            tail_s = self.costs.tail_s(kernel, seconds, HeldSms(most.sms, most.left_s))
         for one in self.in_flight:
-            one.left_s -= seconds + late_s
+            one.left_s -= seconds + tail_s
         self.in_flight[:] = [one for one in self.in_flight if one.left_s > 0.0]
-        return late_s
+        return tail_s
 
     def part(self, name: str, whole: Gemm, parts: int) -> int:
         """Append one of the ``parts`` GEMMs into which ``whole`` is cut along its rows.

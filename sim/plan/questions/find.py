@@ -170,7 +170,7 @@ def _tried(
     wishes: Wishes,
     means: Means | None,
 ) -> Tried:
-    """By the screening; with ``means``, by a search that meets the limits."""
+    """Whether a value works: by screening alone, or with ``means`` by a search within the limits."""
     among, _ = candidates_of(
         base, fix, vary, lambda _: None, fits=math.inf, axes=wishes.axes
     )  # memory is enough
@@ -276,7 +276,7 @@ def _largest(tried: Callable[[int], Tried], sizes: Sequence[int]) -> int | None:
 
 
 def _last_good(good: Callable[[int], bool], values: Sequence[int]) -> int:
-    """By bisection; the first is known to be good."""
+    """The last good value, found by bisection; the first is known to be good."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2

@@ -88,21 +88,12 @@ class BoundScreen:
             for mine in (uneven, ~uneven):
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
-        schedule, layer = schedule_named(draft.schedule), self.times.places(rows)
+        schedule = schedule_named(draft.schedule)
         together = schedule.two_way or runs_pairs(draft) or bool(uneven.any())
         if schedule.overlaps or schedule.splits_backward:
             together = together or not self._adds_up(int(rows[0]))
         backward = backwards(split=schedule.splits_backward and not together)
-        forward_s, back_s, host_s = [], [], []
-        for stage in pipeline.kinds:
-            ahead, *back = (self.times.of(kind, stage) for kind in (ActionKind.FORWARD, *backward))
-            host_s.append((ahead.host + sum(one.host for one in back))[layer])
-            if together:
-                forward_s.append(ahead.kernels[layer])
-                back_s.append(sum((one.kernels for one in back), np.zeros(1))[layer])
-            else:
-                forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
-                back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
+        forward_s, back_s, host_s = self._seconds_by_stage(pipeline, rows, backward, kernels_alone=together)
         found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
         if uneven.any() and self._in_turn(draft, int(rows[0])):
             found = np.maximum(found, self._of_slowest(draft, pipeline, rows, forward_s, back_s))
@@ -114,6 +105,24 @@ class BoundScreen:
             around = _around_turns(pipeline, turns, microbatches, every, every, message_s)
             found = np.maximum(found, around.max(axis=0))
         return found
+
+    def _seconds_by_stage(
+        self, pipeline: Pipeline, rows: Codes, backward: tuple[ActionKind, ...], *, kernels_alone: bool
+    ) -> tuple[list[Floats], list[Floats], list[Floats]]:
+        """By kind of stage, for each layout: seconds of a forward, of all of its backward, and of the host
+        for both; without gathers and reductions of sharded parameters where ``kernels_alone``."""
+        layer = self.times.places(rows)
+        forward_s, back_s, host_s = [], [], []
+        for stage in pipeline.kinds:
+            ahead, *back = (self.times.of(kind, stage) for kind in (ActionKind.FORWARD, *backward))
+            host_s.append((ahead.host + sum(one.host for one in back))[layer])
+            if kernels_alone:
+                forward_s.append(ahead.kernels[layer])
+                back_s.append(sum((one.kernels for one in back), np.zeros(1))[layer])
+            else:
+                forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
+                back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
+        return forward_s, back_s, host_s
 
     def _in_turn(self, draft: Scenario, row: int) -> bool:
         """Whether all ranks run their actions one after the other, in steps that begin and end together."""

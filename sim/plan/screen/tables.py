@@ -240,7 +240,7 @@ class ScreenTables:
 
     @cached_property
     def uneven(self) -> NDArray[np.bool_]:
-        """By layout, whether its ranks are placed in several ways."""
+        """For each layout, whether its ranks are placed in several ways."""
         found = np.array([len(self.placements(row).first) > 1 for row in self.group_rows])
         ways: NDArray[np.bool_] = found[self.group]
         return ways

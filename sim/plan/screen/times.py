@@ -275,7 +275,7 @@ def _times(block: Block, sms: int) -> tuple[float, ...]:
     kernels_s = sum(work.seconds for work in kernels)
     memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
     alone_s, kernels_end_s = solo_ends(block, sms=sms)
-    least = IN_TWO_PASSES if any(work.stays for work in kernels) else LEAST_SMS
+    least = IN_TWO_PASSES if any(work.static_schedule for work in kernels) else LEAST_SMS
     slow_s = memory_s / LEAST_HBM + (kernels_s - memory_s) / least
     slow = (
         solo_ends(block, stretch=1 / least, stretch_memory=1 / LEAST_HBM)[0] if alone_s > kernels_s else 0.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ....hardware.quantities import HOUR_S
 from ...scenario.machine import cluster_of
 from ...scenario.price import price_of
 from ...scenario.refusal import NotSupported
@@ -175,7 +176,7 @@ class Candidates:
         second; nan without one."""
         prices = [price_of(base.cluster) for base in self.layouts.bases]
         each = np.array([np.nan if price is None else price.amount for price in prices], dtype=np.float64)
-        return self.gpus * each[self.layouts.base] / 3600.0
+        return self.gpus * each[self.layouts.base] / HOUR_S
 
     @cached_property
     def budget_tokens(self) -> NDArray[np.float64]:

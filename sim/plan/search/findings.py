@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....hardware.quantities import DAY_S
 from ...brief.memory import memory_by_order
 from ...result.step import fullest_of
 from ..boldness import promised, tried_first
@@ -23,7 +24,7 @@ from .certificate import Certificate
 from .front_search import front, replay_front
 from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .objective import DAY_S, Objective, own_weight
+from .objective import Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
@@ -41,7 +42,7 @@ BASE = -1
 """In place of a number: the scenario as given, where its layout is not among those that are searched."""
 
 LOSERS_BOUNDED = 2
-"""Of each alternative, by their actions: those that come first by their screening."""
+"""How many layouts of each alternative get a bound action by action: the first ones by screening."""
 
 LOSERS_REPLAYED = 2
 """Of these; one alone where it was bounded action by action, which is within a hundredth of its step."""
@@ -49,7 +50,7 @@ LOSERS_REPLAYED = 2
 
 @dataclass
 class Findings:
-    """Of one ``search``; ``say`` hears what is going on."""
+    """What one ``search`` has found so far; ``say`` is told of progress."""
 
     search: LayoutSearch
     say: Callable[[str], None]

@@ -24,7 +24,7 @@ WITHIN = 1.5
 """Times the best step on as many GPUs: nobody gives more for memory that stays free."""
 
 HEADROOM_STEP = 1 / 40
-"""Of a GPU's memory: differences in headroom that count."""
+"""Share of a GPU's memory; smaller differences in free memory do not count on the front."""
 
 MOST = 8
 """Places of layouts that are replayed for the front, besides all that were replayed before."""

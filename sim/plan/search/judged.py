@@ -71,7 +71,7 @@ class ReplayOf:
             return refused(f"{refusal}".splitlines()[0])
 
     def least(self, scenario: Scenario) -> LeastStep:
-        """As if nobody shared a link, which makes no step longer."""
+        """The step as if no two transfers shared a link, which never makes a step longer."""
         try:
             return LeastStep(self._judged(scenario, self._search.least_of(scenario)))
         except ValueError as refusal:
@@ -89,7 +89,7 @@ class ReplayOf:
         self._search  # noqa: B018 - whose modules are those of every replay
 
     def judged(self, scenario: Scenario) -> JudgedLayout:
-        """Of one that the simulator takes. Raises as ``simulate`` does."""
+        """What an exact replay says of a scenario. Raises as ``simulate`` does."""
         return self._judged(scenario, self._search.step_of(scenario))
 
     def _judged(self, scenario: Scenario, step: StepOf) -> JudgedLayout:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....hardware.quantities import DAY_S, HOUR_S
 from ...scenario.price import price_of
 from ...scenario.refusal import NotSupported
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
     from .candidates import Candidates
 
-DAY_S = 86400.0
 PRICE = "cluster.price_per_gpu_hour"
 
 TOKENS_BY = {"training", "training.tokens"}
@@ -85,7 +85,7 @@ def own_weight(objective: Objective, base: Scenario) -> float:
     tokens = base.training.tokens_per_step
     if objective is Objective.TOKENS_PER_DOLLAR:
         price = price_of(base.cluster)
-        return np.nan if price is None else price.amount * base.cluster.gpus / 3600.0 / tokens
+        return np.nan if price is None else price.amount * base.cluster.gpus / HOUR_S / tokens
     if objective is Objective.DAYS:
         return np.nan if base.training.tokens is None else base.training.tokens / tokens / DAY_S
     return 1.0

@@ -329,7 +329,7 @@ def _check_whole(name: str, value: object, least: int) -> None:
 
 
 def _check_probability(name: str, value: object) -> None:
-    """The same of a probability."""
+    """ValueError unless ``value`` is a probability."""
     if isinstance(value, bool) or not isinstance(value, Real) or not LEAST_FITS <= float(value) <= 1.0:
         raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to below 1, as in 0.9")
     if float(value) == 1.0:

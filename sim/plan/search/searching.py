@@ -104,7 +104,7 @@ class LayoutSearch:
         self.open = self.fits & within
         """Layouts that fit, and may meet the limits."""
         self.open_bound = np.where(within, self.among.bounds.bound_s * self._weights, np.inf)
-        """Of what may meet the limits, whether it fits or not."""
+        """Bounds of all layouts that may meet the limits, whether they fit or not."""
         self.bound = np.where(self.fits, self.open_bound, np.inf)
         self.screened_bound = self.bound.copy()
         self.bound_s = self.among.bounds.bound_s.copy()
@@ -305,7 +305,7 @@ class LayoutSearch:
         self.judging.later = self._longest_first(numbers)
 
     def later_least(self, numbers: Iterable[int]) -> None:
-        """The same of steps that are no longer than theirs."""
+        """Lower bounds of the layouts ``numbers`` by steps that are known to be no longer than theirs."""
         self.judging.later_least = [*numbers]
 
     def _begin(self, sure: Sequence[int]) -> None:

@@ -56,7 +56,7 @@ class Workers(Protocol[Task, Done]):
 
 
 def nothing_to_prepare() -> None:
-    """Where functions load nothing."""
+    """Preparation of workers whose functions load nothing."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Local(Generic[Task, Done]):
 
 
 class Left(Enum):
-    """In place of a result."""
+    """Stands in place of the result of a task that was left undone."""
 
     LEFT = "left"
 
@@ -191,7 +191,7 @@ class _Flying(Generic[Task, Done]):
 
 
 _left: mmap.mmap | None = None
-"""In a worker: the marks of tasks."""
+"""In a worker process: shared marks of the tasks that nobody needs any more."""
 
 _function: Callable[[Any], Any] | None = None
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ....hardware.quantities import DAY_S
 from ...scenario.faults.kinds import FaultKind
 from ...scenario.faults.machine import Machine
 from ...scenario.faults.targets import Target
@@ -29,7 +30,7 @@ class Effect:
     times: int = 1
 
 
-GIVE_UP_FACTOR, GIVE_UP_S = 100.0, 365 * 86400.0
+GIVE_UP_FACTOR, GIVE_UP_S = 100.0, 365 * DAY_S
 MOST_EVENTS = 1_000_000
 """Events of one replication after which it is given up: about a minute."""
 

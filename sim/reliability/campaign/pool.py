@@ -41,7 +41,7 @@ class Pool:
 
     @property
     def tracked(self) -> bool:
-        """Whether hosts are told apart at all."""
+        """Whether single hosts are tracked."""
         rules = self.plan.recovering
         return bool(self.plan.frailty_cv) or rules.exclude_after is not None
 

@@ -19,7 +19,6 @@ Verdict = Literal["ok", "missed", "explained", "not run"]
 JOBS: Table[dict[str, Any]] = Table("job of a case", __package__, "documents.yaml", dict)
 
 MIN = 60.0
-DAY = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from ....hardware.quantities import DAY_S
 from ..campaign.plan import Tier
 from ..campaign.recovering_rules import survives
 from ..planning.build_plan import p99_spares
 from ..study.closed_forms import erlang_b, peer_survival, slow_episodes
 from ..study.statistics import mean_of, ratio_of
-from .case import DAY, CaseVerdict, deviations, job, run_case, verdict
+from .case import CaseVerdict, deviations, job, run_case, verdict
 
 
 def spares_document(spares: int, repair: dict[str, Any] | str, days: float) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def slow_hosts(runs: int = 2000) -> Iterator[CaseVerdict]:
     for nodes in (16, 128, 512):
         want = 1 + 0.1 * (1 - 0.995**nodes)
         found = run_case(slow_document(nodes * 8, {"prevalence": 0.005, "slow_factor": 1.1}), runs)
-        got = mean_of([wall / (30 * DAY) for wall in found.walls], 0.95)
+        got = mean_of([wall / (30 * DAY_S) for wall in found.walls], 0.95)
         off = deviations(got, want)
         yield CaseVerdict(
             number="16",
@@ -191,7 +192,7 @@ def identity(runs: int = 10) -> Iterator[CaseVerdict]:
     worst = 0.0
     for one in found.outcomes:
         lost = one.seconds["recompute"]
-        gap = one.wall_s - (30 * DAY + one.interruptions * 1200.0 + lost)
+        gap = one.wall_s - (30 * DAY_S + one.interruptions * 1200.0 + lost)
         worst = max(worst, abs(gap) / one.wall_s)
     yield CaseVerdict(
         number="21",

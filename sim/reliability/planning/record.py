@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from ....hardware.files import TRACES, FileError, load_json, read_bytes
+from ....hardware.quantities import DAY_S
 
-DAY_S = 86_400.0
 _START, _END = "fault_start", "fault_end"
 _LATEST_DAYS = 1e5
 _KINDS = {"GPU": "gpu_fatal", "NIC": "nic_down", "Parameter Plane Cable": "nic_down"}

@@ -238,8 +238,8 @@ class SimulatedStep:
         from ...bounded.conditions import differing
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
+        from ...fold.fold import folded
         from ...fold.ranks import Degradation as Whole
-        from ...fold.whole import folded
         from ...lowering.lower import lower
         from ...simulate import build_cluster
 
@@ -264,7 +264,7 @@ class SimulatedStep:
     def _healthy(self, lowered: Lowered) -> Record:
         """The replay of the healthy step, which bounds start from."""
         from ...engine.replay import replay
-        from ...fold.whole import folded
+        from ...fold.fold import folded
 
         if self._record is None:
             self._record = replay(folded(lowered).programs)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..planning.record import DAY_S, FaultRecord
+from ....hardware.quantities import DAY_S
+from ..planning.record import FaultRecord
 from .fits import FEWEST, FittedLaw, fits, frailty, trend
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....hardware.quantities import parse_quantity
+from ....hardware.quantities import DAY_S, HOUR_S, parse_quantity
 from ..planning.blocks import CampaignBlocks, blocks_of
 from ..planning.build_plan import build_plan
 from ..planning.estimate import check_replications
@@ -32,7 +32,7 @@ REPLICATIONS = 16
 """Replications of each point, where the document says auto."""
 
 _RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>[^/]+?)(?:/(?P<points>\d+))?")
-_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_UNITS = (("d", DAY_S), ("h", HOUR_S), ("min", 60.0), ("s", 1.0))
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _walked(path: str, at: tuple[float, float]) -> tuple[list[tuple[float, float
 def _moved(
     letter: str, values: list[float], here: tuple[float, float], at: tuple[float, float]
 ) -> tuple[float, float]:
-    """Where a straight step ends."""
+    """The point at which a straight step of a path ends."""
     (x, y), (left, top) = here, at
     if letter in "ML":
         return values[0] + left, values[1] + top

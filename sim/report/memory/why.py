@@ -114,7 +114,7 @@ def _experts(run: Scenario) -> Iterator[str]:
 
 
 def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
-    """Where the model at hand is not the textbook's GPT in 16 bit with dropout and unfused attention."""
+    """How this model differs from the textbook's GPT in 16 bit with dropout and unfused attention."""
     model, software, training = run.model, run.software, run.training
     layers = layers_of_an_input(run)
     if training.activation_offload:

@@ -70,5 +70,5 @@ def save_choices(plan: LayoutPlan, folder: Path) -> list[Path]:
 
 
 def _value(value: Any) -> str:
-    """As YAML on one line, which JSON is."""
+    """A value as one line of YAML (JSON is YAML)."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -21,7 +21,7 @@ REASONS = 3
 
 
 def heading(plan: LayoutPlan) -> str:
-    """Whose words they are."""
+    """A line that names the framework whose options follow."""
     assert plan.wishes.emission is not None
     version = plan.wishes.emission.version_for(plan.best)
     return f"In {EXPORTERS.get(plan.wishes.emission.framework).title}{f' {version}' if version else ''}"

@@ -46,7 +46,7 @@ def print_sensitivity(found: Sensitivity, console: Console) -> None:
 
 
 def _own_fit(found: Sensitivity) -> str:
-    """What is to be said of the memory of the scenario's own layout: nothing where it is sure to fit."""
+    """A line on the memory of the scenario's own layout; empty where it is sure to fit."""
     own = found.own
     if own is None:
         return ""
@@ -64,7 +64,7 @@ def _times(speedup: float | None) -> str:
 
 
 def sensitivity_svg(found: Sensitivity) -> str:
-    """An SVG document: a bar for each part from the step as it is, and one below it planned anew."""
+    """An SVG document: for each part a bar with the layout as it is, and one below it with a new plan."""
     title = f"What faster parts gain: {captions.subject(found.scenario)}"
     series = [] if found.refused else [(chart.key(chart.BLUE, marker="s"), "the layout as it is")]
     if found.planned_s:

@@ -79,7 +79,7 @@ def _prices(sweep: FieldSweep) -> tuple[str, ...]:
 
 
 def _cost(point: FieldPoint) -> str:
-    """In the currency of the point, which a sweep may vary."""
+    """Cost of a point in its own currency, which a sweep may vary."""
     if point.cost is None:
         return "-"
     amount, currency = f"{point.cost.per_trillion_tokens:,.0f}", point.cost.currency
@@ -101,7 +101,7 @@ def best_point(sweep: FieldSweep) -> FieldPoint | None:
 
 
 def _layout(sweep: FieldSweep, point: FieldPoint) -> str:
-    """Of a point that was planned anew, its layout without what the point says by itself."""
+    """The planned layout of a point, without the fields that the point itself sets."""
     return short({name: value for name, value in point.settings.items() if name not in sweep.axes})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....hardware.files import write_text
+from ....hardware.quantities import DAY_S, HOUR_S
 from ....hardware.shown import printable_line
 from ...figures import count, large, lasting
 from ...reliability.answers import Answers, rests_on
@@ -124,11 +125,11 @@ def _runs(answers: Answers) -> Iterator[str]:
 
 
 def verdict(answers: Answers) -> Iterator[str]:
-    """The answer in words."""
+    """The answer as a sentence."""
     study = answers.study
     lost = {name: share for name, share in study.waterfall.items() if name != "useful"}
     name, share = max(lost.items(), key=lambda pair: pair[1])
-    hours = study.wall.mean / 3600
+    hours = study.wall.mean / HOUR_S
     yield (
         f"<b>{study.ettr.mean * 100:.1f} % of the time is useful.</b> Of the rest, most goes into "
         f"<b>{escape(name)}</b> ({escape(MEANING[name])}): {share * 100:.1f} %, {share * hours:,.0f} hours "
@@ -158,7 +159,7 @@ def verdict(answers: Answers) -> Iterator[str]:
 
 def _waterfall(answers: Answers) -> str:
     study = answers.study
-    hours = study.wall.mean / 3600
+    hours = study.wall.mean / HOUR_S
     rows = "".join(
         f"<tr><td>{name}<td class=n>{share * 100:.2f} %<td class=n>{share * hours:,.1f} "
         f"h<td>{escape(MEANING[name])}<td><small>{BADPUT[name]}</small>"
@@ -174,7 +175,7 @@ def _waterfall(answers: Answers) -> str:
 def _log(answers: Answers) -> str:
     log = answers.study.outcomes[0].log
     rows = "".join(
-        f"<tr><td class=n>{entry.at_s / 86400:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}"
+        f"<tr><td class=n>{entry.at_s / DAY_S:.3f}<td>{escape(entry.kind)}<td>{escape(entry.source)}"
         f"<td>{escape(entry.target)}<td class=n>{lasting(entry.detected_s - entry.at_s)}"
         f"<td class=n>{lasting(entry.lost_s)}<td class=n>{lasting(entry.resumed_s - entry.at_s)}"
         f"<td>{entry.tier}"

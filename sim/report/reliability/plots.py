@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....hardware.quantities import DAY_S, HOUR_S
 from ...figures import lasting
 from ...reliability.answers import Answers
 from ...reliability.campaign.ledger import MEANING
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
 
-DAY_S = 86400.0
 COLOURS = {
     "checkpoint": "#6f9fcd",
     "recompute": AMBER,
@@ -39,7 +39,7 @@ COLOURS = {
 }
 COLOUR_OF = {"mitigation": GREEN, "fault": AMBER, "bound": GREY}
 WIDTH, HALF = 1040.0, 500.0
-"""Of a picture, and of one that stands beside another."""
+"""Width of a whole picture, and of one of two side by side."""
 ROW = 30.0
 
 
@@ -56,7 +56,7 @@ class Bar:
 
 
 def percent(share: float) -> str:
-    """Of an axis."""
+    """A share as a label of an axis."""
     return f"{share * 100:.4g} %"
 
 
@@ -84,7 +84,7 @@ def worth_plot(worths: Sequence[Worth], about: str) -> str:
 def lost_plot(study: Study) -> str:
     """Lost time by category, longest on top."""
     lost = [(share, name) for name, share in study.waterfall.items() if name != "useful" and share > 0]
-    hours = study.wall.mean / 3600
+    hours = study.wall.mean / HOUR_S
     rows = [
         Bar(
             name=name,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....hardware.quantities import DAY_S
 from ...figures import count, lasting
-from ...reliability.planning.record import DAY_S
 from ...reliability.study.fits import FittedLaw
 from ...reliability.study.recorded import RecordFigures
 

@@ -49,7 +49,7 @@ class ComparedSchedule:
 
     @property
     def makespan(self) -> float:
-        """In the unit of the costs."""
+        """Makespan in the unit of the costs."""
         return self.done.makespan / self.scale
 
     @property

@@ -84,7 +84,7 @@ def _drawn(tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
 
 
 def _legend(tracks: Sequence[tuple[Track, ...]], base: Panel) -> tuple[legend.LegendEntry, ...]:
-    """The legend of all panels together, since what shades mean is said once."""
+    """One legend for all panels, since shades mean the same in each."""
     every = [track for rows_here in tracks for track in rows_here]
     chunks = max(track.chunks for track in every)
     shares = any(panel.shows_shares([track.work for track in rows_here], base) for rows_here in tracks)

@@ -39,7 +39,7 @@ class Every(FaultsBlock):
         return self.steps if self.steps is not None else max(1, round((self.seconds or 0.0) / step_s))
 
     def text(self) -> str:
-        """As a document writes it."""
+        """The value as a document writes it."""
         if self.steps is not None:
             return f"{self.steps} steps"
         return format_quantity(self.seconds or 0.0, "seconds")

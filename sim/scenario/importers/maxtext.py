@@ -43,7 +43,7 @@ _REMAT: dict[str, Any] = {
     "save_out_proj": {"kind": "operators", "keep": ["proj"]},
 }  # fmt: skip
 """``remat_policy``: the names whose values are kept (layers/decoders.py, get_remat_policy). The others keep
-one of an MLP's products, or send what they keep to the host, neither of which is modelled."""
+one of an MLP's GEMMs, or send what they keep to the host, neither of which is modelled."""
 
 
 def _recognises(file: SourceFile) -> bool:

@@ -278,17 +278,24 @@ class _Walk:
         while raw and (found := _ASSIGNMENT.match(raw[0])):
             self._assign(found[1], found[3], raw.pop(0)[found.end() :])
         words = [word for one in raw for word in self.variables.words(one)]
-        if not words:
-            return
+        if words and words[0] in ("export", "declare", "readonly", "typeset", "local"):
+            self._declare(raw[1:], as_references="-n" in words[1:])
+        elif words:
+            self._run_words(words, line, nested)
+
+    def _declare(self, raw: list[str], *, as_references: bool) -> None:
+        """Assignments behind ``export``, ``declare`` and their like."""
+        for one in raw:
+            found = re.match(r"([A-Za-z_]\w*)(\+?)=", one)
+            if found and as_references:
+                self.variables.references[found[1]] = self.variables.one(one[found.end() :])
+            elif found:
+                self._assign(found[1], found[2], one[found.end() :])
+
+    def _run_words(self, words: list[str], line: int, nested: int) -> None:
+        """A command by its name: one of the shell's own, a function of the script, or what it starts."""
         name, rest = words[0], words[1:]
-        if name in ("export", "declare", "readonly", "typeset", "local"):
-            for one in raw[1:]:
-                found = re.match(r"([A-Za-z_]\w*)(\+?)=", one)
-                if found and "-n" in rest:
-                    self.variables.references[found[1]] = self.variables.one(one[found.end() :])
-                elif found:
-                    self._assign(found[1], found[2], one[found.end() :])
-        elif name in ("source", ".") and rest:
+        if name in ("source", ".") and rest:
             self._source(rest[0], nested)
         elif name == "shift":
             count = int(rest[0]) if rest and re.fullmatch(r"[0-9]{1,3}", rest[0]) else 1

@@ -9,7 +9,7 @@ _KINDS = {
     ".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml",
     ".args": "arguments", ".txt": "arguments",
 }  # fmt: skip
-"""By the end of a file's name."""
+"""Kind of a file by the end of its name."""
 
 
 def kind_of(path: Path) -> str | None:

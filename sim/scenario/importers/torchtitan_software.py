@@ -78,7 +78,7 @@ def put_precision(settings: Settings) -> None:
         _put_float8(settings)
     settings.draft.put("training.precision", kind, origin)
     if any("grouped_mm" in one for one in listed):
-        settings.draft.note("experts' products are in the precision of the others here")
+        settings.draft.note("experts' GEMMs are in the precision of the others here")
 
 
 def _converters(settings: Settings) -> list[str]:

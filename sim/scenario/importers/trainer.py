@@ -113,12 +113,12 @@ def _put_experts(settings: Settings) -> None:
     routed = get_model(model).moe if model in model_names() else draft.get("model.moe")
     if not routed or draft.get("software.kernels.torch_compile"):
         return
-    default = f"{DEFAULT} from 5.0 on: a grouped product"
+    default = f"{DEFAULT} from 5.0 on: a grouped GEMM"
     draft.put("software.kernels.expert_operators", how, settings.origin(name, default=default))
     draft.put_software("grouped_gemm", "stacked", "transformers' experts are one weight from 5.0 on")
     if not settings.has(name):
         draft.note(
-            "experts run by one grouped product, as in transformers from 5.0 on; before, they were a loop,"
+            "experts run by one grouped GEMM, as in transformers from 5.0 on; before, they were a loop,"
             " several times slower: software.kernels.expert_operators: loop, and no grouped_gemm"
         )
 

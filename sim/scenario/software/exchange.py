@@ -100,7 +100,7 @@ class ExchangeSoftware(SoftwareGroup):
     )
     fp8_dispatch: bool = Field(
         default=False,
-        description="tokens go to experts in the products' type, and come back in 16 bit",
+        description="tokens go to experts in the GEMMs' type, and come back in 16 bit",
     )
     nccl_algo: str | None = Field(
         default=None, description='NCCL_ALGO: algorithms that NCCL may choose, such as "allreduce:Ring"'

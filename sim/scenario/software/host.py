@@ -37,7 +37,7 @@ class HostSoftware(SoftwareGroup):
     )
     launches_per_product: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=1.0,
-        description="host cost of a product of a linear layer, or of a norm that is no part of one's module,"
+        description="host cost of a GEMM of a linear layer, or of a norm that is no part of one's module,"
         " with its module, in kernel launches",
     )
     launches_per_function: Annotated[float, number(ge=0, le=10_000)] = Field(
@@ -74,7 +74,7 @@ class HostSoftware(SoftwareGroup):
     host_s_per_dtensor: Annotated[float, number(ge=0, le=10)] = Field(
         default=0.0,
         description="the same, beside launches, for an operator on torch's distributed tensors: four to a"
-        " product of a linear layer, one to a collective of tensor parallelism; none in compiled layers",
+        " GEMM of a linear layer, one to a collective of tensor parallelism; none in compiled layers",
     )
     update_threads: Annotated[int, *whole(1, 10_000)] | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Which kernels a stack runs: what is fused into one, and in how many bits products are computed."""
+"""Which kernels a stack runs: what is fused into one, and in how many bits GEMMs are computed."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class KernelSoftware(SoftwareGroup):
     )
     grouped_heads_copied: bool = Field(
         default=False,
-        description="queries that share keys are copied out of the product of Q, K and V, and gradients of"
-        " grouped or turned heads into its gradient (Megatron core with TransformerEngine)",
+        description="queries that share keys are copied out of the output of the GEMM of Q, K and V, and"
+        " gradients of grouped or turned heads into its gradient (Megatron core with TransformerEngine)",
     )
     fused_qkv_rope: bool = Field(
         default=False,
-        description="one kernel reads the product of Q, K and V and writes all three, queries and keys"
-        " turned, unless heads are normed in between (Megatron core's fused_single_qkv_rope)",
+        description="one kernel reads the output of the GEMM of Q, K and V and writes all three, queries and"
+        " keys turned, unless heads are normed in between (Megatron core's fused_single_qkv_rope)",
     )
     norm_parts_in_turn: bool = Field(
         default=False,
@@ -72,16 +72,16 @@ class KernelSoftware(SoftwareGroup):
     bias_grad_apart: bool = Field(
         default=False,
         description="bias gradients of an attention's and an MLP's first matrix are sums of their own"
-        " (autograd, Megatron-LM); false: products that read the same gradient make them (TransformerEngine)",
+        " (autograd, Megatron-LM); false: GEMMs that read the same gradient make them (TransformerEngine)",
     )
     qkv_grad_joined: bool = Field(
         default=False,
-        description="gradients of Q, K and V are copied into that of their common product (autograd, of what"
-        " torch.split or chunk made); false: attention writes them there",
+        description="gradients of Q, K and V are copied into that of the output of their common GEMM"
+        " (autograd, of what torch.split or chunk made); false: attention writes them there",
     )
     flash_copies_qkv: bool = Field(
         default=False,
-        description="Q, K and V that lie beside one another head by head, as one product leaves them, are"
+        description="Q, K and V that lie beside one another head by head, as one GEMM leaves them, are"
         " copied apart for FlashAttention, and their gradients back (TransformerEngine, fa_prepare_fwd and"
         " fa_prepare_bwd); cuDNN's attention takes them as they are",
     )
@@ -89,7 +89,7 @@ class KernelSoftware(SoftwareGroup):
     fused_gate: bool = Field(
         default=True,
         description="where activations are fused, gated ones (SwiGLU) are too; false: these are torch's SiLU"
-        " and product, and bias+GELU one kernel (Megatron-LM before core's bias_swiglu_fusion)",
+        " and GEMM, and bias+GELU one kernel (Megatron-LM before core's bias_swiglu_fusion)",
     )
     gelu_by_operators: bool = Field(
         default=False,
@@ -151,12 +151,12 @@ class KernelSoftware(SoftwareGroup):
     fused_residual: bool = Field(default=True, description="bias+dropout+add in one kernel")
     one_hot_embedding: bool = Field(
         default=False,
-        description="the embedding is a product of its table with rows that hold a one each, both ways, not a"
+        description="the embedding is a GEMM of its table with rows that hold a one each, both ways, not a"
         " look-up (MaxText use_iota_embed, Praxis lookup_style matmul)",
     )
     head_fp32: bool = Field(
         default=False,
-        description="products of the head are of FP32, in TF32 (MaxText logits_dot_in_fp32)",
+        description="GEMMs of the head are of FP32, in TF32 (MaxText logits_dot_in_fp32)",
     )
     cross_entropy: CrossEntropy = Field(
         default="vocab-parallel",
@@ -205,19 +205,19 @@ class KernelSoftware(SoftwareGroup):
     )
     fused_grouped_mlp: bool = Field(
         default=False,
-        description="experts under a recipe of fewer bits: the kernels of the products on either side of the"
+        description="experts under a recipe of fewer bits: the kernels of the GEMMs on either side of the"
         " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
     )
     expert_operators: ExpertOperators = Field(
         default="library",
         description="who puts experts' rows in order, weights, gates and adds them up: kernels of a library;"
-        " torch's own operators, for all rows at once around one grouped product (Transformers from 5.0 on);"
-        " or these in a loop over experts, each with products of its own (Transformers before)",
+        " torch's own operators, for all rows at once around one grouped GEMM (Transformers from 5.0 on);"
+        " or these in a loop over experts, each with GEMMs of its own (Transformers before)",
     )
     expert_biases: ExpertBiases = Field(
         default="in-products",
-        description="biases of experts: the products' kernels add them, or torch does, expert by expert in"
-        " operations of its own, those behind the second product, weighted by the router (Megatron core,"
+        description="biases of experts: the GEMMs' kernels add them, or torch does, expert by expert in"
+        " operations of its own, those behind the second GEMM, weighted by the router (Megatron core,"
         " TEGroupedMLP._apply_bias), or all (NeMo AutoModel); fused_grouped_mlp adds them in its kernels",
     )
     clamps_gate_apart: bool = Field(
@@ -227,7 +227,7 @@ class KernelSoftware(SoftwareGroup):
     )
     hopper_products: HopperProducts = Field(
         default="share",
-        description="what cuBLAS's 16-bit products on Hopper lose beside collectives that hold SMs: they take"
+        description="what cuBLAS's 16-bit GEMMs on Hopper lose beside collectives that hold SMs: they take"
         " two passes, where tiles are dealt out to all SMs before they begin (until 2025), or lose the share"
         " of the SMs, where blocks fetch tiles (docs/decisions/0106-products-that-take-two-passes.md)",
     )
@@ -235,24 +235,24 @@ class KernelSoftware(SoftwareGroup):
     expert_rows_padded: bool = Field(
         default=False,
         description="experts without a capacity under a recipe of fewer bits: rows are copied to padded"
-        " places before the products and back (TransformerEngine Fp8Padding; HybridEP permutes them there)",
+        " places before the GEMMs and back (TransformerEngine Fp8Padding; HybridEP permutes them there)",
     )
     torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
     autocast: bool = Field(
         default=False,
-        description="parameters are FP32, and torch.autocast casts what products read, weights anew in each"
+        description="parameters are FP32, and torch.autocast casts what GEMMs read, weights anew in each"
         " forward; norms and the residual stream are FP32",
     )
     recompute_stops_early: bool = Field(
         default=False,
-        description="a dense layer recomputed as a whole runs again up to the input of its last product, not"
-        " that product (torch/utils/checkpoint.py from 2.1 on, not reentrant; compiled blocks)",
+        description="a dense layer recomputed as a whole runs again up to the input of its last GEMM, not"
+        " that GEMM (torch/utils/checkpoint.py from 2.1 on, not reentrant; compiled blocks)",
     )
     fp8_scaling: Fp8Scaling = Field(
         default="delayed", description="of precision fp8 (sim/lowering/layers/precision.py)"
     )
     fp8_parameters: bool = Field(
-        default=False, description="weights are kept and gathered in the products' type, not in 16 bit"
+        default=False, description="weights are kept and gathered in the GEMMs' type, not in 16 bit"
     )
     fused_amax: bool = Field(
         default=False,
@@ -261,23 +261,23 @@ class KernelSoftware(SoftwareGroup):
     )
     norm_casts_blocks: bool = Field(
         default=False,
-        description="under MXFP8 norms write both copies of a product's input themselves (cuDNN's norms, with"
+        description="under MXFP8 norms write both copies of a GEMM's input themselves (cuDNN's norms, with"
         " NVTE_NORM_FWD_USE_CUDNN of TransformerEngine); false: a cast reads what they wrote in 16 bit",
     )
     fused_quantise: bool = Field(
         default=False,
-        description="activations of a dense MLP write in the products' type, both ways (TransformerEngine"
+        description="activations of a dense MLP write in the GEMMs' type, both ways (TransformerEngine"
         " LayerNormMLP, and its op fuser)",
     )
     caches_mlp_weights: bool = Field(
         default=True,
-        description="copies of a dense MLP's weights in the products' type are made once a step; false: in"
+        description="copies of a dense MLP's weights in the GEMMs' type are made once a step; false: in"
         " every forward (TransformerEngine's op fuser, which takes no is_first_microbatch)",
     )
     scales_laid_out: ScalesLaidOut = Field(
         default="in-products",
-        description="scales of blocks (MXFP8, NVFP4) are read by products as they were written; each: a"
-        " kernel lays out those of either operand in front of each product of a dense matrix"
+        description="scales of blocks (MXFP8, NVFP4) are read by GEMMs as they were written; each: a"
+        " kernel lays out those of either operand in front of each GEMM of a dense matrix"
         " (TransformerEngine); weights: in MXFP8 those of weights alone (TransformerEngine 2.12 on)",
     )
     hadamard_apart: bool = Field(
@@ -297,7 +297,7 @@ class KernelSoftware(SoftwareGroup):
     )
     fp8_attention: bool = Field(
         default=False,
-        description="beside products of blocks of 8 or 4 bits, attention's run in 8 bits, but for context"
+        description="beside GEMMs of blocks of 8 or 4 bits, attention's run in 8 bits, but for context"
         " parallelism (fp8_dpa of TransformerEngine's recipes)",
     )
     fp8_activations: bool = Field(
@@ -307,7 +307,7 @@ class KernelSoftware(SoftwareGroup):
     )
     fp8_wgrad_rate: PositiveShare = Field(
         default=1.0,
-        description="of quantised weight-gradient products, over that of other products of their shape",
+        description="of quantised weight-gradient GEMMs, over that of other GEMMs of their shape",
     )
 
     def norm_is_one_kernel(self, *, rms_norm: bool) -> bool:

@@ -50,7 +50,7 @@ class ShardingSoftware(SoftwareGroup):
     profile_guided: bool = Field(
         default=False,
         description="xla: the scheduler is given what collectives and kernels were measured to take"
-        " (xla_gpu_pgle_profile_file_or_directory_path); else it counts products",
+        " (xla_gpu_pgle_profile_file_or_directory_path); else it counts GEMMs",
     )
     combine_gather_bytes: Combined = Field(
         default=COMBINED_BYTES,

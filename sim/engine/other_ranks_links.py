@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..network.sharing import Demand, Link
 
 
-class Elsewhere:
+class LinksOfOtherRanks:
     """Remembers which links on other ranks can slow a communication; ``capacity`` is in bytes per second."""
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class MovingFlow:
+class RunningFlow:
     """A flow that moves at ``rate``: ``left`` bytes at time ``since``; ``held`` is the link that slows it."""
 
     demand: Demand
@@ -23,7 +23,7 @@ class MovingFlow:
 
 
 @dataclass(slots=True)
-class KernelAtWork:
+class RunningKernel:
     """The kernel at work, if any (op ``i``, the last of its ``row``; else -1), with its seconds ``left`` at
     full speed.
     """

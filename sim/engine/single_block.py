@@ -1,9 +1,10 @@
-"""Blocks beside flows of their own rank: reductions of gradients, say, that share its links with them.
+"""One block at a time, together with the flows of its own rank that share its links.
 
-What both do depends on one another alone, so that it is known beforehand (alone.py), and remembered for whole
-blocks. The flows, those in progress and those that have only their latency before them, are taken out of the
-clock's hands until the block or the first of them ends, or until somebody else interferes: then block and
-flows go on from the state of that moment.
+Such flows are, for example, reductions of gradients. While nothing else touches these links, block and flows
+depend on one another alone, so their whole course is computed at once (alone.py) and remembered for equal
+blocks. Meanwhile the event queue does not advance these flows, nor those that are still in their latency.
+That ends when the block or the first flow ends, or when something else interferes; block and flows then go on
+from their state at that moment.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class BlockPlace:
 
 
 @dataclass(slots=True)
-class Lent:
-    """Flows of a rank beside a block whose ``run`` says how they move: they are out of the clock's hands.
+class SingleRun:
+    """One block that runs by itself, and the flows of its rank that its ``run`` advances meanwhile.
 
     The run counts from ``zero``. ``demands`` are the flows by their numbers, and ``left`` the payload bytes
     of each at that time; those that ``delays_s`` names, which come last, begin so many seconds later and put
@@ -102,7 +103,7 @@ class Lent:
 
 
 @dataclass
-class BlocksBeside:
+class SingleBlocks:
     """Runs blocks of classes by themselves, one by one."""
 
     env: Clock
@@ -113,7 +114,7 @@ class BlocksBeside:
     record: Record
     _rows: dict[tuple[int, int], RepeatedRun] = field(default_factory=dict)
 
-    def begin(self, blocks: Interruptible, place: BlockPlace, group: JointGroup) -> Lent | None:
+    def begin(self, blocks: Interruptible, place: BlockPlace, group: JointGroup) -> SingleRun | None:
         """Run a block from where it is, until it or a flow ends, or until ``blocks`` are interrupted; None
         where something else than flows of its rank has a hand in it.
         """
@@ -124,7 +125,7 @@ class BlocksBeside:
             self._close(blocks, place, lent)
         return lent
 
-    def _lend(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
+    def _lend(self, blocks: Interruptible, place: BlockPlace, lent: SingleRun) -> None:
         """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
         there."""
         rank = self.ranks[place.scope.r]
@@ -132,7 +133,7 @@ class BlocksBeside:
             if len(named.links) < len(demand.links):  # it leaves the rank
                 self.flows.lend(number, lent.zero + ended, partial(rank.open_if, blocks))
 
-    def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
+    def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> SingleRun | None:
         """Run the rest of a block, from op ``k`` on, until it ends or ``blocks`` are interrupted.
 
         All its streams join at op ``k``, its host has issued all of it and nothing is beside it, so that the
@@ -141,11 +142,11 @@ class BlocksBeside:
         run = self.runs.rest(group, place.block, self.ranks[place.scope.r].contention, k)
         if run is None or run.last == math.inf:
             return None
-        lent = Lent(run, self.env.time - run.start[k], {}, (), [], {}, {})
+        lent = SingleRun(run, self.env.time - run.start[k], {}, (), [], {}, {})
         self._close(blocks, place, lent)
         return lent
 
-    def end(self, place: BlockPlace, lent: Lent, since: float) -> bool:
+    def end(self, place: BlockPlace, lent: SingleRun, since: float) -> bool:
         """Put block and flows into their state ``since`` seconds after they began; whether the block has
         ended."""
         run = lent.run
@@ -157,7 +158,7 @@ class BlocksBeside:
         self._give_back(place, lent, since)
         return over
 
-    def _lent(self, place: BlockPlace, group: JointGroup) -> Lent | None:
+    def _lent(self, place: BlockPlace, group: JointGroup) -> SingleRun | None:
         """A run of the block from where it is, if it can be known beforehand."""
         scope, rank, i, block = place.scope, self.ranks[place.scope.r], place.i, place.block
         if rank.changing or rank.stopped:
@@ -186,7 +187,7 @@ class BlocksBeside:
             return None
         left = [self.flows.take(number) for number in demands]
         most = _most(coming.values()) if coming else {}
-        return Lent(run, now, demands, beside.demands, left, delays_s, most)
+        return SingleRun(run, now, demands, beside.demands, left, delays_s, most)
 
     def _row(self, run: BlockRun, number: int) -> RepeatedRun:
         """The run of the whole block ``number`` as one of repeated blocks."""
@@ -195,7 +196,7 @@ class BlocksBeside:
             self._rows[key] = RepeatedRun(number, (run,), (0.0,), 0.0, run.last)
         return self._rows[key]
 
-    def _close(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
+    def _close(self, blocks: Interruptible, place: BlockPlace, lent: SingleRun) -> None:
         """Have the blocks interrupted by whatever else happens on their rank."""
         rank, run, zero, links = self.ranks[place.scope.r], lent.run, lent.zero, lent.links()
 
@@ -209,7 +210,7 @@ class BlocksBeside:
         rank.closed, rank.closed_most, rank.closed_uses = blocks, most, first_use
         self.flows.tell(place.scope.r, most, self.rendezvous_points.move, first_use)
 
-    def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
+    def _give_back(self, place: BlockPlace, lent: SingleRun, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
         r, run, numbers = place.scope.r, lent.run, [*lent.demands]
         held: dict[int, tuple[int, Link]] = {}
