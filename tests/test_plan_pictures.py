@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 from small_plans import DOCUMENT, FIX, small
@@ -53,11 +54,13 @@ def test_what_is_recomputed_is_named() -> None:
 def test_a_value_is_cut_where_the_next_axis_stands() -> None:
     """Of eight axes and the step; its hint has it whole."""
     long = {"kind": "modules", "modules": ["layernorm", "core_attn", "mlp"]}
-    vary = {"training.recompute": ["none", "selective", long], "parallelism.zero": [0, 1]}
+    vary: dict[str, list[Any]] = {
+        "training.recompute": ["none", "selective", long],
+        "parallelism.zero": [0, 1],
+        "parallelism.order": ["tp-cp-ep-dp-pp"],
+    }
     own = {"software": "megatron-core-2025", "parallelism__sequence_parallel": True, "cluster__gpus": 16}
-    found = stepsim.plan(
-        small(**own), vary={**vary, "parallelism.order": ["tp-cp-ep-dp-pp"]}, axes="all", audit=60, jobs=1
-    )
+    found = stepsim.plan(small(**own), vary=vary, axes="all", audit=60, jobs=1)
     drawn = plan_svg(found)
     cells = [text.strip() for text in lines_of(drawn)]
     assert any(cell.startswith("layer") and "…" in cell and cell.endswith("attn+mlp") for cell in cells)
