@@ -289,6 +289,24 @@ def test_weighted_rows_move_56_bytes_an_element_more() -> None:
     assert moved(True) - moved(False) == steps * elements * (20 + 36)
 
 
+@pytest.mark.parametrize(
+    ("recompute", "kept", "working"),
+    [("none", 1, 0), ("full", 0, 1), ({"kind": "operators", "keep": ["mm"]}, 0, 1)],
+)
+def test_weighted_rows_stay_in_32_bits_until_backward(recompute: Any, kept: int, working: int) -> None:
+    """torch's product of rows and weights saves both: two rows a token here, unless they are made again."""
+
+    def held(weighted: bool) -> tuple[float, float]:
+        plan = lowered(moe_run(recompute, weighted_rows=weighted)).plan
+        one = activation_bytes(plan.local, plan.scenario.software).layer(plan.stages[0].runs[0])
+        return one.kept, one.working
+
+    run = moe_run("none")
+    rows = 4.0 * 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
+    (plain, plain_working), (more, more_working) = held(False), held(True)
+    assert (more - plain, more_working - plain_working) == (kept * rows, working * rows)
+
+
 def test_op_selective_is_torchtitans_list() -> None:
     named = {"kind": "operators", "keep": ["every_second_mm", "attention", "reduce_scatter", "all_to_all"]}
     assert simulate(moe_run(named)).step_time_s == simulate(moe_run("op_selective")).step_time_s

@@ -19,6 +19,7 @@ from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
 from ..layers.loss import logits_bytes
+from ..layers.moe import weights_rows
 from ..layers.operators import kept_products
 from ..layers.pointwise import clamps_apart
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
@@ -198,7 +199,7 @@ _DROPPED = {
     "layernorm": frozenset({"norm outputs"}),
     "mlp": frozenset({"branches", "clamped branches", "formula", "product", "mlp casts"}),
     "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
-    | {"clamped row branches", "clamped shared branches", "row formula", "shared formula"},
+    | {"clamped row branches", "clamped shared branches", "row formula", "shared formula", "weighted rows"},
     "moe_act": frozenset({"row product", "clamped row branches", "row formula"}),
     "shared_experts": frozenset(
         {"shared branches", "clamped shared branches", "shared formula", "shared product"}
@@ -220,7 +221,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     silu = 1 if local.gate == 2 and not software.kernels.fuses_activation(gated=True) else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
-    ahead |= _clamped(local, software, ahead)
+    ahead |= _clamped(local, software, ahead) | _weighted(local, software)
     if (
         software.kernels.gelu_by_operators
         and local.gate == 1
@@ -299,6 +300,14 @@ def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) 
     if not activation_in_products(local, software):
         names.append("row branches")
     return {f"clamped {name}": ahead[name] for name in names if name in ahead}
+
+
+def _weighted(local: LocalShape, software: Software) -> dict[str, float]:
+    """Rows of experts in FP32, which the gradients of the router's weights read where torch multiplies both
+    (moe.py, weights_rows)."""
+    if local.experts is None or not weights_rows(software):
+        return {}
+    return {"weighted rows": 4.0 * local.experts.sent(local.norm_tokens) * local.hidden}
 
 
 def _heads_to_be_normed(local: LocalShape, software: Software) -> float:
