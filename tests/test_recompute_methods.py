@@ -307,6 +307,17 @@ def test_weighted_rows_stay_in_32_bits_until_backward(recompute: Any, kept: int,
     assert (more - plain, more_working - plain_working) == (kept * rows, working * rows)
 
 
+def test_weighted_rows_are_operators_of_torch_and_made_again_by_one_cast() -> None:
+    """Forward two casts and a product; backward two casts, two products and a sum; one cast of 16 bits to 32."""
+    run = moe_run({"kind": "operators", "keep": ["mm"]}, weighted_rows=True, host_s_per_kernel=1e-6)
+    ops = {op.name: op for op, _ in every_op(lowered(run).programs.classes[0])}
+    names = ("weight rows", "weight rows backward", "rows in FP32 again")
+    assert [ops[name].host_s for name in names] == pytest.approx([3e-6, 5e-6, 1e-6])
+    again = ops["rows in FP32 again"].work
+    assert isinstance(again, Compute)
+    assert again.bytes == 6 * 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
+
+
 def test_op_selective_is_torchtitans_list() -> None:
     named = {"kind": "operators", "keep": ["every_second_mm", "attention", "reduce_scatter", "all_to_all"]}
     assert simulate(moe_run(named)).step_time_s == simulate(moe_run("op_selective")).step_time_s
