@@ -88,6 +88,13 @@ def test_what_stands_between_the_product_and_positions_is_refused(model: dict[st
     assert told in str(refused.value)
 
 
+def test_latent_attention_never_asks_for_heads_turned_in_a_product() -> None:
+    """Its class has a forward of its own (Megatron core transformer/multi_latent_attention.py)."""
+    latents = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+    latent = {"attention": "mla", "num_query_groups": 8, "kv_channels": 48, "mla": latents}
+    assert turned_in_product(position="learned", **latent).model.mla
+
+
 def test_what_turns_heads_inside_their_product_moves_values_too() -> None:
     """Bytes of all three, read and written; 2 bytes at a time, it takes longer than these on B200."""
     kernels = {"fused_qkv_rope": True}

@@ -291,7 +291,12 @@ def test_weighted_rows_move_56_bytes_an_element_more() -> None:
 
 @pytest.mark.parametrize(
     ("recompute", "kept", "working"),
-    [("none", 1, 0), ("full", 0, 1), ({"kind": "operators", "keep": ["mm"]}, 0, 1)],
+    [
+        ("none", 1, 0),
+        ("full", 0, 1),
+        ({"kind": "operators", "keep": ["mm"]}, 0, 1),
+        ({"kind": "modules", "modules": ["moe"]}, 0, 1),
+    ],
 )
 def test_weighted_rows_stay_in_32_bits_until_backward(recompute: Any, kept: int, working: int) -> None:
     """torch's product of rows and weights saves both: two rows a token here, unless they are made again."""
