@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from composition_flops import expert_loads, expert_rows, gathers, parts_again, stream_tokens, weights_rows
+from composition_flops import expert_loads, expert_rows, gathers, parts_again, reads_rows, stream_tokens
 from composition_sharding import data_parallel
 from small_scenarios import microbatches_of
 
@@ -173,10 +173,10 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e * (not gathers(run))
     counts = _counts(run)
     found = {"ep": counts + dispatched + 3 * combined, "etp": 4 * rows}
-    if "operators" in layer.recompute:  # which stops at the input of the last product, or at rows at home
-        home = weights_rows(run)
-        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched + combined * home
-        found["etp"] += rows * (1 + home)
+    if "operators" in layer.recompute:  # which stops at the last input that backward reads
+        sent_again = counts + dispatched + (combined if reads_rows(run) else 0.0)
+        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else sent_again
+        found["etp"] += 2 * rows if reads_rows(run) else rows
     elif "routed fc2" in again:
         back = 0.0 if "full" in layer.recompute and _home_is_left_out(run) else combined
         return {"ep": found["ep"] + counts + dispatched + back, "etp": found["etp"] + 2 * rows}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from stepsim.sim.lowering.layers.expert_operators import uses_torch_operators
 from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.scenario.models import Scenario
@@ -60,23 +61,29 @@ def parts_again(run: Scenario, layer: LayerRun) -> set[str]:
         early = run.software.kernels.recompute_stops_early and not layer.kind.experts
         return set(names) - ({"fc2"} if early else set())
     if "operators" in recompute:
-        again = _but_kept(names, recompute, fused=run.software.kernels.attention != "unfused")
-        home = layer.kind.experts and weights_rows(run) and "keep grouped_mm" not in recompute
-        return again | ({"routed fc2"} if home else set())
+        fused = run.software.kernels.attention != "unfused"
+        return _but_kept(names, recompute, fused=fused, rows_read=reads_rows(run))
     modules = recompute - ({"mlp"} if layer.kind.experts else {"moe", "shared_experts"})
     return {part for module in modules for part in MODULES[module]} & set(names)
 
 
-def _but_kept(names: Iterable[str], recompute: frozenset[str], *, fused: bool) -> set[str]:
+def reads_rows(run: Scenario) -> bool:
+    """Whether the backward of weighting the rows that experts send back reads them, as torchtitan's does."""
+    kernels = run.software.kernels
+    library = run.software.exchange.moe_dispatcher == "alltoall" and not uses_torch_operators(run.software)
+    return kernels.weighted_rows and library
+
+
+def _but_kept(names: Iterable[str], recompute: frozenset[str], *, fused: bool, rows_read: bool) -> set[str]:
     """torch's selective checkpointing: all but what is kept, up to the last input that backward reads."""
-    again = set(names) - {"fc2", "routed fc2"}
+    again = set(names) - {"fc2"} - (set() if rows_read else {"routed fc2"})
     counted = [name for name in names if name not in UNCOUNTED]
     if "keep mm" in recompute:
         again -= set(counted)
     if "keep every_second_mm" in recompute:
         again -= set(counted[::2])
     if "keep grouped_mm" in recompute:
-        again -= {"routed fc1"}
+        again -= {"routed fc1", "routed fc2"}
     return again - {"core"} if "keep attention" in recompute and fused else again
 
 
@@ -144,12 +151,6 @@ def _routed_flops(run: Scenario) -> dict[str, float]:
     rows = ranks * sum(max(1, round(expert_rows(run, load) / held)) * held for load in expert_loads(run))
     one = 2.0 * h * width * run.num_microbatches * rows
     return {"routed fc1": one * (2 if run.model.mlp == "swiglu" else 1), "routed fc2": one}
-
-
-def weights_rows(run: Scenario) -> bool:
-    """Whether rows that are home are weighted by operators of torch's, whose gradient reads them."""
-    software = run.software
-    return software.kernels.weighted_rows and software.exchange.moe_dispatcher == "alltoall"
 
 
 def gathers(run: Scenario) -> bool:

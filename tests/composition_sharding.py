@@ -81,21 +81,30 @@ def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[flo
     e, narrow, m = plan.local.element_bytes, plan.local.weights.gathered, run.num_microbatches
     if rule is None or rule.gathers == "never":  # updated parameters come back
         return ends * e + body * narrow, experts * narrow
-    wire = e
-    if run.software.sharding.implementation in (
-        "deepspeed",
-        "megatron-fsdp",
-    ):  # forward and backward of every microbatch
-        return 2 * m * (ends + body) * wire, 2 * m * experts * wire
+    implementation = run.software.sharding.implementation
+    if implementation in ("deepspeed", "megatron-fsdp"):  # forward and backward of every microbatch
+        body *= _cast_first(plan, each_pass=True)
+        experts *= _cast_first(plan, each_pass=True) if implementation == "megatron-fsdp" else e
+        return 2 * m * (ends * e + body), 2 * m * experts
     pipelined, reshard = run.parallelism.pp > 1, run.software.sharding.reshard_after_forward
     default = reshard == "default" and not pipelined
     frees = run.parallelism.zero == 3 and (reshard == "always" or default)
     forwards, back = (1 if pipelined and not frees else m), (m if frees else 0)
     tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, others the head
-    if run.software.sharding.implementation in ("fsdp2", "xla"):
+    if implementation in ("fsdp2", "xla"):
         first = sum(plan.parameters[s].embedding for s in stages if plan.stages[s].embedding)
         tables = ends if reshard == "always" else first
-    return (forwards * (ends + body) + back * (body + tables)) * wire, (forwards + back) * experts * wire
+    body *= _cast_first(plan, each_pass=frees)
+    return forwards * (ends * e + body) + back * (body + tables * e), (forwards + back) * experts * e
+
+
+def _cast_first(plan: StepPlan, *, each_pass: bool) -> float:
+    """Bytes of a layer's weight that is gathered for ``each_pass``, or for both at once: its copies in the
+    products' type, where these alone are kept, else 16 bits."""
+    local = plan.local
+    if local.recipe is None or not plan.scenario.software.kernels.fp8_parameters:
+        return float(local.element_bytes)
+    return local.recipe.stored * (2 if local.recipe.early and not each_pass else 1)
 
 
 def _rest(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:

@@ -137,7 +137,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
             "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **grouped(draw(switches(preset, schedule, precision)))},
+        "software": {"preset": preset, **grouped(draw(switches(preset, schedule, precision, experts)))},
     }
 
 
@@ -162,7 +162,7 @@ def routings() -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dict[str, Any]:
+def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, experts: bool) -> dict[str, Any]:
     """What of a preset may be otherwise, by field; attention is one that every drawn GPU has."""
 
     def pick(*choices: Any) -> Any:
@@ -201,6 +201,11 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dic
         "collective_checks": pick(False, False, True),
         "step_barrier": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
+        "fused_qkv_rope": pick(True, False),
+        "grouped_heads_copied": pick(own.kernels.grouped_heads_copied, True, False),
+        "norm_grad_by_columns": own.kernels.norm_grad_apart and pick(True, False),
+        "unrolled": pick(True, False),
+        "weighted_rows": experts and pick(own.kernels.weighted_rows, True, False),
         **(
             {"fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise")}
             if precision == "fp8"

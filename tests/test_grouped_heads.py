@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
 COPY, JOIN = "queries in a row", "join gradients of QKV"
@@ -59,21 +61,38 @@ def test_each_layer_copies_once_each_way() -> None:
 
 
 def test_heads_turned_inside_their_product_are_not_copied() -> None:
-    """One kernel each way reads and writes queries, keys and values; norms of heads stand in its way."""
-
-    def names(**fields: Any) -> Counter[str]:
-        run = scenario(
-            software={"preset": "megatron-core-2025", "kernels": {"fused_qkv_rope": True}},
-            num_attention_heads=8,
-            num_query_groups=4,
-        ).with_({"model.position": "rope", **fields})
-        return Counter(span.name for span in simulate(run).iter_spans())
-
-    turned = names()
+    """One kernel each way reads and writes queries, keys and values."""
+    turned = Counter(span.name for span in simulate(turned_in_product()).iter_spans())
     assert not {COPY, JOIN} & set(turned)
     assert turned["rope"] == turned["rope backward"] > 0
-    assert {COPY, JOIN} <= set(names(**{"model.position": "learned"}))
-    assert {COPY, JOIN} <= set(names(**{"model.qk_norm": True}))
+
+
+def turned_in_product(**model: Any) -> Scenario:
+    software = {"preset": "megatron-core-2025", "kernels": {"fused_qkv_rope": True}}
+    heads = {"num_attention_heads": 8, "num_query_groups": 4}
+    return scenario(**{"software": software, "position": "rope", **heads, **model})
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ({"position": "learned"}, "model.position is learned"),
+        ({"qk_norm": True}, "model.qk_norm is true"),
+    ],
+)
+def test_what_stands_between_the_product_and_positions_is_refused(model: dict[str, Any], told: str) -> None:
+    """Megatron core's attention asserts that it can (transformer/attention.py, split_qkv)."""
+    with pytest.raises(ScenarioError) as refused:
+        turned_in_product(**model)
+    assert [problem.path for problem in refused.value.problems] == ["software.kernels.fused_qkv_rope"]
+    assert told in str(refused.value)
+
+
+def test_latent_attention_never_asks_for_heads_turned_in_a_product() -> None:
+    """Its class has a forward of its own (Megatron core transformer/multi_latent_attention.py)."""
+    latents = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+    latent = {"attention": "mla", "num_query_groups": 8, "kv_channels": 48, "mla": latents}
+    assert turned_in_product(position="learned", **latent).model.mla
 
 
 def test_what_turns_heads_inside_their_product_moves_values_too() -> None:
@@ -84,7 +103,8 @@ def test_what_turns_heads_inside_their_product_moves_values_too() -> None:
         software={"preset": "mlperf-5.1", "kernels": kernels},
         num_attention_heads=8,
         num_query_groups=4,
-    ).with_({"model.position": "rope"})
+        position="rope",
+    )
     local = lowered(run).plan.local
     spans = {span.name: span for span in simulate(run).iter_spans() if span.name.startswith("rope")}
     whole = local.tokens * (8 + 4 + 4) * local.head_dim * local.element_bytes

@@ -146,6 +146,18 @@ def test_each_warp_takes_the_sines_of_a_token_for_itself(
     assert issued == pytest.approx(turned * (element * (heads + groups) + angle * warps))
 
 
+@pytest.mark.parametrize(("backward", "element"), [(False, 29), (True, 38)])
+def test_heads_turned_in_their_product_take_turns_and_values_and_each_angle_twice(
+    backward: bool, element: int
+) -> None:
+    """For 8 queries and 4 keys of 32 elements: each by element, and 22 for each of 32 threads; 4 values at 14
+    an element; 45 for each angle of queries and of keys."""
+    local = local_shape_of(scenario(mlp="swiglu", num_attention_heads=8, num_query_groups=4))
+    assert local.head_dim == 32
+    issued = instructions(partial(rope, backward=backward), local, fused_qkv_rope=True)
+    assert issued == local.tokens * (12 * 32 * (element + 22) + 4 * 32 * 14 + 2 * 32 * 45)
+
+
 def test_a_compiled_rotary_embedding_is_bound_by_its_bytes() -> None:
     local = local_shape_of(scenario(mlp="swiglu"))
     assert instructions(rope, local, preset="torchtitan-2025", torch_compile=True) == 0.0

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_scenarios import scenario
+from small_scenarios import lowered, scenario
 
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.engine.blocks import Moments, since_host
+from stepsim.sim.engine.critical_path import critical_path
+from stepsim.sim.engine.record import Record
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.simulate import simulate
 
 SLOW_S, QUICK_S = 2e-4, 1e-7
@@ -36,6 +42,65 @@ def test_the_hosts_time_on_the_path_is_what_a_step_grows_by_when_launches_do(
     _, longer_s = host_on_path_s(host_s * (1 + more), **fields)
     grows_s = (longer_s - step_s) / more
     assert on_path_s == pytest.approx(grows_s, abs=0.03 * step_s)
+
+
+@pytest.mark.parametrize("fields", [{}, {"dp": 2, "zero": 1}, {"pp": 2, "schedule": "1f1b"}])
+@pytest.mark.parametrize(
+    ("preset", "host_s"),
+    [("megatron-core-2025", 2e-5), ("megatron-core-2025", 4e-5), ("megatron-2022-sp", 4e-5)],
+)
+def test_a_host_that_is_late_for_some_kernels_of_a_block_is_on_the_path_up_to_the_last_of_them(
+    preset: str, host_s: float, fields: dict[str, Any]
+) -> None:
+    """Kernels behind it are on the path themselves; parts of windows of a step are the time of these."""
+
+    def replayed(host_s: float) -> Record:
+        host = {"preset": preset, "host": {"host_s_per_kernel": host_s}}
+        run = scenario(software=host, microbatches=4, hidden_size=2048, seq_length=1024, **fields)
+        return replay(lowered(run).programs)
+
+    more, record = 1e-5, replayed(host_s)
+    path, step_s = critical_path(record), record.step_s
+    grows_s = (replayed(host_s * (1 + more)).step_s - step_s) / more
+    assert path["host"] == pytest.approx(grows_s, abs=1e-4 * step_s)
+    for until_s in (0.3 * step_s, 0.55 * step_s, 0.9 * step_s):
+        early, late = (critical_path(record, one) for one in ((0.0, until_s), (until_s, step_s)))
+        assert sum(early.values()) == pytest.approx(until_s, rel=1e-6)
+        assert sum(late.values()) == pytest.approx(step_s - until_s, rel=1e-6)
+
+
+def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:
+    """Two products, each behind a collective but the very first: the first collective starts then, and what
+    follows it."""
+    product = Compute(seconds=1.0, kind="gemm", flops=1.0, bytes=1.0)
+    moved = Transfer(latency_s=0.0, bytes=1.0, ceiling_bytes_per_s=1.0)
+    sum_ = Collective(kind="all_reduce", communicator="tp", transfer=moved)
+    ops = [
+        Op("first", "compute", "compute", product),
+        Op("reduce", "tp", "tp", sum_, after=(0,)),
+        Op("second", "compute", "compute", product, after=(1,)),
+        Op("reduce", "tp", "tp", sum_, after=(2,)),
+        Op("third", "compute", "compute", product, after=(3,)),
+    ]
+    start = [0.0, collective_s, behind_s, behind_s + 1, behind_s + 3]
+    end = [1.0, collective_s + 2, behind_s + 1, behind_s + 3, behind_s + 4]
+    return ops, (start, start, end)
+
+
+@pytest.mark.parametrize(
+    ("collective_s", "behind_s", "found"),
+    [
+        (1.0, 3.0, None),
+        (1.5, 3.5, (1.5, {"tp": 4.0, "gemm": 2.0})),  # issued half a second late; the rest is awaited
+        (1.0, 3.5, (3.5, {"tp": 2.0, "gemm": 2.0})),  # the product behind it was
+        (1.5, 4.0, (4.0, {"tp": 2.0, "gemm": 2.0})),  # both
+    ],
+)
+def test_what_a_block_did_since_it_waited_for_its_host(
+    collective_s: float, behind_s: float, found: tuple[float, dict[str, float]] | None
+) -> None:
+    ops, times = block_of(collective_s=collective_s, behind_s=behind_s)
+    assert since_host(ops, times, 0.0) == found
 
 
 def test_a_step_whose_hosts_are_ahead_has_kernels_on_its_path_and_one_whose_are_late_has_hosts() -> None:

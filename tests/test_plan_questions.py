@@ -38,6 +38,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
 WISHES = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0)
+IN_TIME = wishes_of(top=1, objective="step-time", deadline_s=1e9, budget=None, fits=0.9, audit=0)
 LARGE = {"training__seq_length": 65536, "training__global_batch": 8}
 
 
@@ -377,8 +378,11 @@ def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
     [
         lambda: stepsim.sensitivity(small(), means=Means(jobs=1)),
         lambda: stepsim.sweep(small(), {"training.micro_batch": [1, 2]}, replan=True, jobs=1),
+        lambda: find(
+            "gpus", small(training__tokens=1e9), FIX, {"cluster.gpus": [4, 8]}, IN_TIME, means=Means(jobs=1)
+        ),
     ],
-    ids=["sensitivity", "sweep"],
+    ids=["sensitivity", "sweep", "find"],
 )
 def test_an_interrupt_ends_a_question_of_several_plans(
     question: Callable[[], object], monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from stepsim.kernels.kernel import MemoryBound
 from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 from stepsim.sim.lowering.weight_casts import weight_cast_kernels
 from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import grouped
@@ -247,6 +248,48 @@ def test_torchao_casts_no_experts_before_they_are_gathered(preset: str, ratio: f
         )
 
     assert gathered(True) / gathered(False) == pytest.approx(ratio, rel=1e-6)
+
+
+def test_what_is_copied_into_place_has_the_bytes_that_were_gathered() -> None:
+    """torch's FSDP2 copies weights out of the buffer that it gathers into."""
+
+    def of_layers(flag: bool) -> float:
+        few, many = (
+            bytes_of(
+                run_of(
+                    "fp8", {"fp8_parameters": flag}, preset="torchtitan-2025", dp=8, zero=3, num_layers=layers
+                ),
+                "parameter copy-out",
+            )
+            for layers in (3, 4)
+        )
+        return many - few
+
+    assert 0 < of_layers(True) == pytest.approx(of_layers(False) / 2, rel=2e-2)
+
+
+def test_xla_gathers_matrices_in_8_bits_where_they_are_cast_first() -> None:
+    def gathered(flag: bool) -> float:
+        def whole(layers: int) -> float:
+            run = run_of("fp8", {"fp8_parameters": flag}, "maxtext-2025", dp=8, zero=3, num_layers=layers)
+            return payloads(lowered(run).programs.classes[0], "dp")["all_gather"]
+
+        return whole(4) - whole(3)
+
+    assert 0 < gathered(True) == pytest.approx(gathered(False) / 2, rel=2e-2)
+
+
+@pytest.mark.parametrize("implementation", ["fsdp1", "deepspeed"])
+def test_what_gathers_16_bits_refuses_weights_of_8(implementation: str) -> None:
+    def built(precision: str, zero: int) -> None:
+        fields = {"fp8_parameters": True, "implementation": implementation, "persistent_elements": 0.0}
+        run_of(precision, fields, dp=8, zero=zero)
+
+    built("bf16", 3)
+    built("fp8", 1)
+    with pytest.raises(ScenarioError, match=implementation) as refused:
+        built("fp8", 3)
+    assert [problem.path for problem in refused.value.problems] == ["software.kernels.fp8_parameters"]
 
 
 def test_deepseeks_bill() -> None:

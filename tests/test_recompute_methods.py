@@ -11,10 +11,9 @@ from refusals import refused_at
 from small_experts import LATENT, with_experts
 from small_scenarios import every_op, lowered, scenario
 
-from stepsim.sim.lowering.layers.local_shape import local_shape_of
-from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, Recompute
+from stepsim.sim.lowering.layers.recompute import FULL
 from stepsim.sim.lowering.layers.stages import build_stages
-from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
@@ -258,48 +257,6 @@ def test_exchanges_that_are_kept_are_not_sent_again() -> None:
     kept = {"kind": "operators", "keep": ["all_to_all"]}
     assert exchanges(kept) == exchanges("none") == exchanges("op_selective")
     assert exchanges({"kind": "operators", "keep": ["mm"]}) == 2 * exchanges("none")
-
-
-def test_rows_that_are_weighted_at_home_come_home_again() -> None:
-    """Their gradient reads them, so that recomputation runs to the exchange that brings them, unless kept."""
-
-    def of_names(weighted: bool, *names: str, keep: tuple[str, ...] = ("mm",), **fields: Any) -> int:
-        recompute = {"kind": "operators", "keep": list(keep)}
-        run = with_experts(recompute=recompute, weighted_rows=weighted, **fields)
-        return sum(n for op, n in every_op(lowered(run).programs.classes[0]) if op.name in names)
-
-    combines = of_names(False, "combine")
-    assert of_names(True, "combine") == 2 * combines
-    assert of_names(True, "combine", keep=("mm", "all_to_all")) == combines
-    weighted = ("weight rows", "rows in FP32 again", "weight rows backward")
-    assert of_names(False, *weighted) == 0
-    assert of_names(True, *weighted) == 3 * combines
-    assert of_names(True, *weighted, moe_dispatcher="deepep") == 0
-
-
-def test_weighted_rows_move_56_bytes_an_element_more() -> None:
-    """In 16 bits: cast 6, weighted 8, cast back 6; in backward 6, 8, 16 for the weights' gradient, 6."""
-
-    def moved(weighted: bool) -> float:
-        ops = every_op(lowered(moe_run("none", weighted_rows=weighted)).programs.classes[0])
-        return sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and "rows" in op.name)
-
-    run = moe_run("none")
-    elements = run.training.seq_length * 2 * run.model.hidden_size  # of two rows a token
-    steps = run.model.num_layers * run.num_microbatches
-    assert moved(True) - moved(False) == steps * elements * (20 + 36)
-
-
-def test_weighted_rows_are_kept_in_32_bit() -> None:
-    """Four bytes an element of two rows a token, unless experts are run again."""
-
-    def kept(weighted: bool, recompute: Recompute = NOTHING) -> float:
-        run = moe_run("none", weighted_rows=weighted)
-        return layer_bytes(local_shape_of(run), run.software, recompute).kept
-
-    run = moe_run("none")
-    assert kept(True) - kept(False) == 4 * run.training.seq_length * 2 * run.model.hidden_size
-    assert kept(True, frozenset({"moe"})) == kept(False, frozenset({"moe"}))
 
 
 def test_op_selective_is_torchtitans_list() -> None:

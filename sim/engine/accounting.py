@@ -157,14 +157,14 @@ def repeated_parts(record: Record, r: int, i: int) -> dict[str, float]:
         return whole.parts
     pieces = record.pieces(r, i)
     start, _, end = record.times(r, i)
-    parts = total(piece_parts(piece) for piece in pieces)
+    parts = total(_piece_parts(piece) for piece in pieces)
     rest = end - start - sum(parts.values())
     if rest > 1e-12 * (end - start):
         parts["host"] = parts.get("host", 0.0) + rest
     return parts
 
 
-def piece_parts(piece: Piece) -> dict[str, float]:
+def _piece_parts(piece: Piece) -> dict[str, float]:
     """Seconds of a part of repeated blocks by what the compute stream did."""
     if isinstance(piece, Stretch):
         return parts_of(piece.run.runs[: piece.count])

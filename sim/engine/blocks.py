@@ -261,6 +261,38 @@ def block_parts(ops: Sequence[Op], times: Moments, at: float) -> dict[str, float
     return parts
 
 
+def since_host(ops: Sequence[Op], times: Moments, at: float) -> tuple[float, dict[str, float]] | None:
+    """When the compute stream of a block, reached at ``at``, waited for its host last, and what it has done
+    since then, in seconds as of ``block_parts``; None where it never did."""
+    found: tuple[float, dict[str, float]] | None = None
+    start, _, end = times
+    free, parts = at, dict[str, float]()
+    last = max(end, default=at)
+    waits = [(i, ops[i].after, start[i]) for i in range(len(ops)) if ops[i].stream == "compute"]
+    for i, awaited, until in (*waits, (-1, range(len(ops)), last)):
+        gap: dict[str, float] = {}
+        if until > free:
+            _awaited(ops, awaited, times, (free, until), gap)
+        if "host" in gap:
+            ready = max((end[d] for d in awaited), default=free)
+            parts = {} if until > ready else {k: s for k, s in gap.items() if k != "host"}
+            found = until - sum(parts.values()), parts
+        else:
+            sum_up(parts, gap)
+        if i >= 0:
+            work = ops[i].work
+            assert isinstance(work, Compute)
+            sum_up(parts, {work.kind: end[i] - start[i]})
+            free = end[i]
+    return found
+
+
+def sum_up(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add the seconds of ``more`` to those of the same name in ``sums``."""
+    for name, seconds in more.items():
+        sums[name] = sums.get(name, 0.0) + seconds
+
+
 def peers_of(op: Op) -> str:
     """Whom a communication waits for: ``tp peers``; ``dp peers`` where its axis is outside of layers."""
     return f"{op.category if op.category in IN_LAYER else 'dp'} peers"

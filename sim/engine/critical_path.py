@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
-from .accounting import piece_parts, repeated_parts
+from .accounting import repeated_parts
+from .blocks import Moments, block_parts, since_host, sum_up
 from .record import Record, Stretch
 from .scope import SLACK_S
 
@@ -62,7 +63,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         late = _late_blocks(record, at, now)
         if late is not None:
             share = inside(late.until, now) / (sum(late.since.values()) or 1.0)
-            _sum_up(parts, {NAMES.get(name, name): share * s for name, s in late.since.items() if share})
+            sum_up(parts, {NAMES.get(name, name): share * s for name, s in late.since.items() if share})
             at, now = _behind_host(record, at, late.until, parts, inside)
             if at[1] < 0:
                 break
@@ -101,7 +102,7 @@ class _Late:
 
 
 def _late_blocks(record: Record, at: tuple[int, int], now: float) -> _Late | None:
-    """When the repeated blocks of an op waited for their host last, to a block; None where none did."""
+    """When the repeated blocks of an op waited for their host last; None where none did."""
     whole = record.whole(*at)
     if whole is not None and "host" not in whole.parts:
         return None
@@ -110,30 +111,33 @@ def _late_blocks(record: Record, at: tuple[int, int], now: float) -> _Late | Non
         if isinstance(piece, Stretch):
             until = _late_in(piece, since)
         else:
-            named = piece_parts(piece)
-            until = max(piece.end) if "host" in named else None
-            _sum_up(since, {} if until else named)
+            times = piece.start, piece.begin, piece.end
+            until = _late_at(piece.ops, times, min(piece.start, default=0.0), since)
         if until is not None:
             return _Late(min(now, until), since)
     return None
 
 
 def _late_in(piece: Stretch, since: dict[str, float]) -> float | None:
-    """When blocks that ran as a whole waited for their host last: within a block, whose end it is then, or
-    before its first op. What others did after it is added to ``since``."""
+    """When blocks that ran as a whole waited for their host last, within a block or before its first op. What
+    they did after it is added to ``since``."""
     runs, bases = piece.run.runs, piece.run.bases
     for k in range(piece.count - 1, -1, -1):
-        if "host" in runs[k].parts:
-            return piece.at + bases[k] + runs[k].last
-        _sum_up(since, runs[k].parts)
+        one = runs[k]
+        until = _late_at(one.block.ops, (one.start, one.begin, one.end), one.first, since)
+        if until is not None:
+            return piece.at + bases[k] + until
         if k and bases[k] + runs[k].first > bases[k - 1] + runs[k - 1].last + SLACK_S:
             return piece.at + bases[k] + runs[k].first
     return None
 
 
-def _sum_up(sums: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, seconds in more.items():
-        sums[name] = sums.get(name, 0.0) + seconds
+def _late_at(ops: Sequence[Op], times: Moments, at: float, since: dict[str, float]) -> float | None:
+    """When a block that was reached at ``at`` waited for its host last; what it did after it, or all of it,
+    is added to ``since``."""
+    found = since_host(ops, times, at)
+    sum_up(since, found[1] if found else block_parts(ops, times, at))
+    return found[0] if found else None
 
 
 def _issued_late(record: Record, at: tuple[int, int], now: float) -> bool:

@@ -60,7 +60,7 @@ def base_of(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[S
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class RefusedValues:
     """A combination of ``values`` that is no scenario in any layout, by the first ``field`` that is wrong,
     with a sentence on ``why``."""
 
@@ -77,9 +77,9 @@ class LeftOut:
 NO_SCENARIO = "no scenario"
 
 
-def left_out(values: Mapping[str, Any], wrong: Sequence[ScenarioError]) -> LeftOut:
+def left_out(values: Mapping[str, Any], wrong: Sequence[ScenarioError]) -> RefusedValues:
     """What is wrong in the plainest layout, without tensor and pipeline parallelism, by its field; of several
     things what most others have in common with it."""
     plainest, *others = ([(one.path, one.message) for one in error.problems] for error in wrong[2:])
     field, why = max(plainest, key=lambda one: sum(one in other for other in others))
-    return LeftOut(values=values, field=field, why=why)
+    return RefusedValues(values=values, field=field, why=why)

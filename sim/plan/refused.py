@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..figures import count
 
 if TYPE_CHECKING:
-    from .bases import LeftOut
+    from .bases import RefusedValues
 
 LINES = 4
 """Reasons that are shown at most."""
@@ -37,7 +37,7 @@ WORDS = {
 }
 
 
-def reasons(refused: Mapping[str, int], left_out: Sequence[LeftOut] = ()) -> str:
+def reasons(refused: Mapping[str, int], left_out: Sequence[RefusedValues] = ()) -> str:
     """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is
     left in the end is whom the last ones cut. What was ``left_out`` tells its own sentence.
 
@@ -48,7 +48,7 @@ def reasons(refused: Mapping[str, int], left_out: Sequence[LeftOut] = ()) -> str
     return "; ".join(f"{own.get(reason) or worded(reason)} ({count(number)})" for reason, number in last)
 
 
-def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
+def told_left_out(left_out: Sequence[RefusedValues]) -> list[str]:
     """What was left out of a space, a line for each combination, and one for all that are too many."""
     lines = []
     for one in left_out[:LINES]:

@@ -129,7 +129,7 @@ def _gathers(draft: Scenario) -> bool:
 
 def _exchanges(draft: Scenario) -> bool:
     """Whether tensor parallelism gathers and scatters what the overlap could hide."""
-    return draft.parallelism.tp > 1 and draft.parallelism.sequence_parallel
+    return draft.parallelism.shards_sequence
 
 
 def _same_order(scenario: Scenario) -> Callable[[Scenario], str]:

@@ -20,7 +20,7 @@ from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from .axes import DP, LAYOUT, Axes, Values, layout_values, unique
-from .bases import OWNERS, LeftOut, base_of, left_out
+from .bases import OWNERS, RefusedValues, base_of, left_out
 from .crossed import Crossed, array_of
 from .cut import cut
 from .draft import Drafts, typed, unpadded
@@ -60,7 +60,7 @@ class Space:
     codes: Mapping[str, Codes]
     refused: Mapping[str, int]
     own: int | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[RefusedValues, ...] = ()
 
     def __len__(self) -> int:
         return len(self.base)
@@ -215,7 +215,7 @@ def space_of(
             typed(scenario, name, values)
     outer = {name: values for name, values in given.items() if name not in LAYOUT and name != DP}
     inner = {name: values for name, values in given.items() if name not in outer}
-    parts, refused, missing = [], Counter[str](), list[LeftOut]()
+    parts, refused, missing = [], Counter[str](), list[RefusedValues]()
     for chosen in product(*outer.values()):
         changes = dict(zip(outer, chosen, strict=True))
         base = base_of(scenario, changes)

@@ -301,6 +301,11 @@ class Parallelism(ScenarioBlock):
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
 
     @property
+    def shards_sequence(self) -> bool:
+        """Whether several ranks of tensor parallelism shard norms and residuals."""
+        return self.sequence_parallel and self.tp > 1
+
+    @property
     def virtual_stages(self) -> int:
         """Stages of the model: ``vpp`` chunks on each of ``pp`` pipeline ranks."""
         return self.pp * self.vpp

@@ -111,6 +111,42 @@ def columns_are_summed_apart(software: Software) -> Iterator[Finding]:
         )
 
 
+def heads_are_turned_in_their_product(model: Model, software: Software) -> Iterator[Finding]:
+    """Megatron core stops where ``fused_single_qkv_rope`` is asked for and heads are normed, or have no
+    rotary positions (transformer/attention.py, forward: split_qkv); latent attention never asks."""
+    if not software.kernels.fused_qkv_rope or model.mla is not None:
+        return
+    for why, field, wanted in (
+        (model.qk_norm, "qk_norm is true", "qk_norm: false"),
+        (model.position != "rope", f"position is {model.position}", "position: rope"),
+    ):
+        if why:
+            yield Finding(
+                path=("software", "kernels", "fused_qkv_rope"),
+                message="true is of rotary positions that follow the product of Q, K and V at once, and"
+                f" model.{field}; set fused_qkv_rope: false, or model.{wanted}",
+            )
+
+
+def weights_are_cast_before_they_are_gathered(
+    software: Software, parallelism: Parallelism, training: Training
+) -> Iterator[Finding]:
+    """FSDP of torch's first version flattens 16-bit parameters, and DeepSpeed shards these (TransformerEngine
+    issue 401: fp8_model_init is not supported with FSDP)."""
+    kind = software.sharding.implementation
+    eight = software.kernels.fp8_parameters and training.precision in ("fp8", "mxfp8", "nvfp4")
+    if eight and parallelism.zero >= 2 and parallelism.dp * parallelism.cp > 1 and kind in _GATHER_16_BITS:
+        yield Finding(
+            path=("software", "kernels", "fp8_parameters"),
+            message=f"true is of weights that are gathered in the products' type, and {kind}, which"
+            " software.sharding.implementation is, gathers 16 bits; set fp8_parameters: false, or"
+            " implementation: fsdp2, megatron-fsdp or xla",
+        )
+
+
+_GATHER_16_BITS = ("fsdp1", "deepspeed")
+
+
 def compiler_leaves_biases(model: Model, software: Software) -> Iterator[Finding]:
     """Kernels that torch runs for biases of experts are none where blocks are compiled."""
     kernels = software.kernels

@@ -35,8 +35,10 @@ from .checks_recompute import recompute_fits
 from .checks_software import (
     columns_are_summed_apart,
     compiler_leaves_biases,
+    heads_are_turned_in_their_product,
     operators_of_experts,
     owners_hold_whole_parameters,
+    weights_are_cast_before_they_are_gathered,
 )
 from .frameworks import lookup_in, refused_by_framework
 from .schedules import traits_of
@@ -129,6 +131,9 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from operators_of_experts(model, parts.software)
         yield from owners_hold_whole_parameters(parts.software)
         yield from columns_are_summed_apart(parts.software)
+        yield from heads_are_turned_in_their_product(model, parts.software)
+        if parts.training:
+            yield from weights_are_cast_before_they_are_gathered(parts.software, parallelism, parts.training)
     yield from heads_exchange(model, parallelism)
 
 

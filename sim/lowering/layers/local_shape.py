@@ -268,7 +268,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         sequence=training.seq_length,
         cp=par.cp,
         cp_a2a=a2a_ranks(scenario),
-        sequence_parallel=par.sequence_parallel and par.tp > 1,
+        sequence_parallel=par.shards_sequence,
         element_bytes=ELEMENT_BYTES[precision],
         grad_bytes=max(software.gradients.gradient_bytes(precision), ELEMENT_BYTES[precision]),
         dtype=precision if precision in ("fp32", "fp16") else "bf16",

@@ -221,7 +221,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     silu = 1 if local.gate == 2 and not software.kernels.fuses_activation(gated=True) else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
-    ahead |= _clamped(local, software, ahead)
+    ahead |= _clamped(local, software, ahead) | _weighted_rows(local, software)
     if (
         software.kernels.gelu_by_operators
         and local.gate == 1
@@ -235,7 +235,6 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     return (
         ahead
         | _weight_casts(local)
-        | _weighted_rows(local, software)
         | {
             "norms": 2 * local.norm_bytes * _norm_copies(local, software),
             "norm outputs": _normed_copies(local, software) * _gathered(local, software) * narrow,
@@ -278,13 +277,6 @@ def _weight_casts(local: LocalShape) -> dict[str, float]:
     }
 
 
-def _weighted_rows(local: LocalShape, software: Software) -> dict[str, float]:
-    """Rows that are home, in FP32, which the gradient of the router's weights reads (``weighted_rows``)."""
-    if local.experts is None or not weights_rows(software):
-        return {}
-    return {"weighted rows": 4.0 * local.experts.sent(local.norm_tokens) * local.hidden}
-
-
 def _norm_copies(local: LocalShape, software: Software) -> int:
     """Tensors as large as a norm's input that it keeps: that alone, or what a chain has in FP32 besides, of
     which the input is one where the stream is FP32."""
@@ -308,6 +300,14 @@ def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) 
     if not activation_in_products(local, software):
         names.append("row branches")
     return {f"clamped {name}": ahead[name] for name in names if name in ahead}
+
+
+def _weighted_rows(local: LocalShape, software: Software) -> dict[str, float]:
+    """Rows of experts in FP32, which the gradients of the router's weights read where torch multiplies both
+    (moe.py, weights_rows)."""
+    if local.experts is None or not weights_rows(software):
+        return {}
+    return {"weighted rows": 4.0 * local.experts.sent(local.norm_tokens) * local.hidden}
 
 
 def _heads_to_be_normed(local: LocalShape, software: Software) -> float:

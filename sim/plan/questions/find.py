@@ -21,7 +21,7 @@ from ..search.plan import Means, candidates_of, planned_whole
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
-    from ..bases import LeftOut
+    from ..bases import RefusedValues
     from ..search.searching import Wishes
 
 FINE = (1.25, 1.5, 1.75)
@@ -65,7 +65,7 @@ class Tried:
     capacity_bytes: float
     step_time_s: float | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[RefusedValues, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

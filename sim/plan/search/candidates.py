@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
-    from ..bases import LeftOut
+    from ..bases import RefusedValues
 
 SHORT_GROUPS = 4
 """Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""
@@ -57,7 +57,7 @@ class Layouts(Protocol):
     @property
     def refused(self) -> Mapping[str, int]: ...
     @property
-    def left_out(self) -> tuple[LeftOut, ...]: ...
+    def left_out(self) -> tuple[RefusedValues, ...]: ...
     @property
     def own(self) -> int | None: ...
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ...scenario.models import Scenario
-    from ..bases import LeftOut
+    from ..bases import RefusedValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class LayoutPlan:
     tied: tuple[Mapping[str, Any], ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)
     bold: BoldChoice | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[RefusedValues, ...] = ()
 
     def __repr__(self) -> str:
         """The best layout and its step, as a notebook shows it; all fields would be pages."""

@@ -62,7 +62,8 @@ class KernelSoftware(SoftwareGroup):
     fused_qkv_rope: bool = Field(
         default=False,
         description="one kernel reads the output of the GEMM of Q, K and V and writes all three, queries and"
-        " keys turned, unless heads are normed in between (Megatron core's fused_single_qkv_rope)",
+        " keys turned; refused where heads are normed or have no rotary positions (Megatron core's"
+        " fused_single_qkv_rope)",
     )
     norm_parts_in_turn: bool = Field(
         default=False,

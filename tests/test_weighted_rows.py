@@ -1,0 +1,78 @@
+"""Rows of experts that are weighted by operators of torch when they are home: what these move, keep and make
+again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_experts import with_experts
+from small_scenarios import every_op, lowered
+from test_recompute_methods import moe_run
+
+from stepsim.sim.lowering.state.activations import activation_bytes
+from stepsim.sim.program.program import Compute
+
+
+def test_rows_that_are_weighted_at_home_come_home_again() -> None:
+    """Their gradient reads them, so that recomputation runs to the exchange that brings them, unless kept."""
+
+    def of_names(weighted: bool, *names: str, keep: tuple[str, ...] = ("mm",), **fields: Any) -> int:
+        recompute = {"kind": "operators", "keep": list(keep)}
+        run = with_experts(recompute=recompute, weighted_rows=weighted, **fields)
+        return sum(n for op, n in every_op(lowered(run).programs.classes[0]) if op.name in names)
+
+    combines = of_names(False, "combine")
+    assert of_names(True, "combine") == 2 * combines
+    assert of_names(True, "combine", keep=("mm", "all_to_all")) == combines
+    weighted = ("weight rows", "rows in FP32 again", "weight rows backward")
+    assert of_names(False, *weighted) == 0
+    assert of_names(True, *weighted) == 3 * combines
+    assert of_names(True, *weighted, moe_dispatcher="deepep") == 0
+
+
+def test_weighted_rows_move_56_bytes_an_element_more() -> None:
+    """In 16 bits: cast 6, weighted 8, cast back 6; in backward 6, 8, 16 for the weights' gradient, 6."""
+
+    def moved(weighted: bool) -> float:
+        ops = every_op(lowered(moe_run("none", weighted_rows=weighted)).programs.classes[0])
+        return sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and "rows" in op.name)
+
+    run = moe_run("none")
+    elements = run.training.seq_length * 2 * run.model.hidden_size  # of two rows a token
+    steps = run.model.num_layers * run.num_microbatches
+    assert moved(True) - moved(False) == steps * elements * (20 + 36)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "kept", "working"),
+    [
+        ("none", 1, 0),
+        ("full", 0, 1),
+        ({"kind": "operators", "keep": ["mm"]}, 0, 1),
+        ({"kind": "modules", "modules": ["moe"]}, 0, 1),
+    ],
+)
+def test_weighted_rows_stay_in_32_bits_until_backward(recompute: Any, kept: int, working: int) -> None:
+    """torch's product of rows and weights saves both: two rows a token here, unless they are made again."""
+
+    def held(weighted: bool) -> tuple[float, float]:
+        plan = lowered(moe_run(recompute, weighted_rows=weighted)).plan
+        one = activation_bytes(plan.local, plan.scenario.software).layer(plan.stages[0].runs[0])
+        return one.kept, one.working
+
+    run = moe_run("none")
+    rows = 4.0 * 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
+    (plain, plain_working), (more, more_working) = held(False), held(True)
+    assert (more - plain, more_working - plain_working) == (kept * rows, working * rows)
+
+
+def test_weighted_rows_are_operators_of_torch_and_made_again_by_one_cast() -> None:
+    """Forward two casts and a product; backward two casts, two products, a sum; one cast to 32 bits."""
+    run = moe_run({"kind": "operators", "keep": ["mm"]}, weighted_rows=True, host_s_per_kernel=1e-6)
+    ops = {op.name: op for op, _ in every_op(lowered(run).programs.classes[0])}
+    names = ("weight rows", "weight rows backward", "rows in FP32 again")
+    assert [ops[name].host_s for name in names] == pytest.approx([3e-6, 5e-6, 1e-6])
+    again = ops["rows in FP32 again"].work
+    assert isinstance(again, Compute)
+    assert again.bytes == 6 * 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
