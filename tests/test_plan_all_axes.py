@@ -18,9 +18,10 @@ import stepsim
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.axes import LAYOUT, SWITCHES, Axes, layout_values
 from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.same_twice import of_all_axes
 from stepsim.sim.plan.screen.screen import Screened, screen
-from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.search.plan import Means, candidates_of, plan, wishes_of
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
@@ -263,6 +264,19 @@ def test_the_proposed_of_all_axes_are_the_best_of_all_that_fit() -> None:
     assert found.certificate.optimal
     assert found.certificate.replayed < len(fits)
     assert [one.figures.step_time_s for one in found.choices] == pytest.approx(steps[:6], rel=1e-9)
+
+
+def test_a_number_is_found_over_all_axes_where_these_are_asked_for() -> None:
+    legal = []
+    for axes in ("layout", "all"):
+        wishes = wishes_of(
+            top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0, axes=axes
+        )
+        tried = find(
+            "gpus", job(), {"parallelism.tp": 2}, {"cluster.gpus": [4]}, wishes, means=Means(jobs=1)
+        ).tried
+        legal.append(tried[0].legal)
+    assert 0 < legal[0] < legal[1]
 
 
 def test_a_word_for_axes_that_there_is_not_is_refused() -> None:
