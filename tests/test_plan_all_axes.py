@@ -18,9 +18,10 @@ import stepsim
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.axes import LAYOUT, SWITCHES, Axes, layout_values
 from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.same_twice import of_all_axes
 from stepsim.sim.plan.screen.screen import Screened, screen
-from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.search.plan import Means, candidates_of, plan, wishes_of
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
@@ -113,6 +114,66 @@ def test_gathers_overlap_beside_reductions_that_do() -> None:
     assert space.refused["software: software.gradients.overlap_param_gather"] > 0
 
 
+@pytest.mark.parametrize("software", [CORE, "nemo-2025", {"preset": CORE, "name": "mine"}])
+def test_reductions_after_the_backward_are_tried_without_shards(software: Any) -> None:
+    """Nothing is gathered there, so that gathers stay as they are, and Megatron-LM takes none that overlap
+    beside reductions that do not: of ZeRO-0 both were cut."""
+    columns = space_of(job(software), axes=Axes.ALL).columns
+    whole = columns["parallelism.zero"] == 0
+    reduces = columns["software.gradients.overlap_grad_reduce"][whole]
+    gathers = columns["software.gradients.overlap_param_gather"][whole]
+    assert {*zip(reduces.tolist(), gathers.tolist(), strict=True)} == {(True, True), (False, False)}
+
+
+def test_gathers_of_experts_alone_overlap_or_not() -> None:
+    """With one replica there is nothing of ZeRO-3 to gather layer by layer but the experts at the end."""
+    fix: dict[str, Any] = {f"parallelism.{name}": 2 for name in ("pp", "ep")}
+    fix |= {
+        "parallelism.tp": 8,
+        "parallelism.zero": 3,
+        "schedule": "interleaved",
+        "parallelism.vpp": 2,
+        "training.recompute": "none",
+    }
+    fix |= {"training.micro_batch": 1, "parallelism.stage_split": "uniform", "parallelism.etp": 1}
+    space = space_of(job(model__moe=MOE, parallelism__sequence_parallel=True), fix=fix, axes=Axes.ALL)
+    assert {*space.columns["parallelism.dp"].tolist()} == {1}
+    steps = {
+        on: brief_step(space.scenario_of(int(np.flatnonzero(rows)[0]))).step_time_s
+        for on in (False, True)
+        if (rows := space.columns["software.gradients.overlap_param_gather"] == on).any()
+    }
+    assert len({*steps.values()}) == 2
+
+
+def test_orders_of_ranks_tell_where_the_network_may_be_short() -> None:
+    """Which leaf switch a replica and a stage share then matters, also where tp fills hosts."""
+    fix = {"parallelism.tp": 8, "parallelism.cp": 1, "parallelism.pp": 2, "schedule": "1f1b"}
+    tapered = {"cluster__fabric": {"kind": "fat-tree", "oversubscription": 4}, "cluster__gpus": 64}
+    for changes, orders in (({"cluster__gpus": 64}, 1), (tapered, 2)):
+        space = space_of(job(**changes), fix=fix, axes=Axes.ALL)
+        assert len({*space.columns["parallelism.order"].tolist()}) == orders
+
+
+def test_shards_of_all_ranks_are_no_other_shards_and_a_scenario_s_own_stay() -> None:
+    own = space_of(job(parallelism__zero=1, parallelism__fsdp_shard_size=2), axes=Axes.ALL).columns
+    space = space_of(job(), axes=Axes.ALL).columns
+    shards, odd = space["parallelism.fsdp_shard_size"], own["parallelism.fsdp_shard_size"]
+    ranks = space["parallelism.tp"] * space["parallelism.cp"] * space["parallelism.dp"]
+    copied = np.array([one is not None for one in shards])
+    assert {*ranks[copied].tolist()} == {16}
+    assert any(one == 2 and tp == 1 for one, tp in zip(odd, own["parallelism.tp"], strict=True))
+    assert not any(one == 2 and tp == 1 for one, tp in zip(shards, space["parallelism.tp"], strict=True))
+
+
+def test_one_of_so_many_layers_is_recomputed_in_stages_of_any_size() -> None:
+    space = space_of(job("torchtitan-2025"), axes=Axes.ALL)
+    kinds = [
+        space.values["training.recompute"][code] for code in {*space.codes["training.recompute"].tolist()}
+    ]
+    assert {one["every"] for one in kinds if isinstance(one, dict) and "every" in one} == {2, 3, 4}
+
+
 def test_layers_are_recomputed_by_quarters_of_a_virtual_stage_unless_a_scenario_says_so() -> None:
     space = space_of(job(), fix={"parallelism.stage_split": "uniform"}, axes=Axes.ALL)
     chunks = space.columns["parallelism.pp"] * space.columns["parallelism.vpp"]
@@ -203,6 +264,19 @@ def test_the_proposed_of_all_axes_are_the_best_of_all_that_fit() -> None:
     assert found.certificate.optimal
     assert found.certificate.replayed < len(fits)
     assert [one.figures.step_time_s for one in found.choices] == pytest.approx(steps[:6], rel=1e-9)
+
+
+def test_a_number_is_found_over_all_axes_where_these_are_asked_for() -> None:
+    legal = []
+    for axes in ("layout", "all"):
+        wishes = wishes_of(
+            top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0, axes=axes
+        )
+        tried = find(
+            "gpus", job(), {"parallelism.tp": 2}, {"cluster.gpus": [4]}, wishes, means=Means(jobs=1)
+        ).tried
+        legal.append(tried[0].legal)
+    assert 0 < legal[0] < legal[1]
 
 
 def test_a_word_for_axes_that_there_is_not_is_refused() -> None:

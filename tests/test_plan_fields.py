@@ -17,8 +17,9 @@ import stepsim
 from stepsim.cli.main import app
 from stepsim.sim.plan.axes import Axes
 from stepsim.sim.plan.axis_values import fixed
+from stepsim.sim.plan.bases import LeftOut
 from stepsim.sim.plan.questions.find import find
-from stepsim.sim.plan.refused import WORDS, reasons
+from stepsim.sim.plan.refused import LINES, WORDS, reasons, told_left_out
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.report.plan.table import alike, nothing
@@ -263,3 +264,19 @@ def test_the_reason_that_left_no_layout_comes_first() -> None:
 )
 def test_a_field_that_is_meant_is_named(scenario: str, field: str, meant: str) -> None:
     assert meant in said("plan", scenario, "--fix", field, code=2)
+
+
+def test_a_job_on_other_gpus_keeps_what_else_it_says_of_its_layout() -> None:
+    """Its own dp is of its own number of GPUs."""
+    odd = {"kind": "full", "layers": 3, "method": "block"}
+    space = space_of(small(parallelism__dp=2, training__recompute=odd), vary={"cluster.gpus": [16]})
+    kept = {*space.codes["training.recompute"].tolist()}
+    assert odd in [space.values["training.recompute"][code] for code in kept]
+
+
+def test_a_few_of_many_combinations_that_are_left_out_are_told() -> None:
+    many = [LeftOut(values={"cluster.gpus": gpus}, field="cluster", why="no") for gpus in range(LINES + 3)]
+    told = told_left_out(many)
+    assert told[:LINES] == told_left_out(many[:LINES])
+    assert told[0] == "left out: cluster.gpus=0: cluster: no"
+    assert told[LINES:] == ["and 3 more left out (--json)"]

@@ -25,7 +25,9 @@ from .axes import (
     RECOMPUTE,
     SHARD,
     TP_OVERLAP,
+    Axes,
     domain_of,
+    layout_values,
     quarters,
 )
 from .fields import field_value
@@ -84,10 +86,10 @@ def of_all_axes(scenario: Scenario) -> Iterator[LayoutRule]:
     nothing, the scenario's own, or the usual one."""
     yield from (
         _where_it_tells(scenario, GRAD_REDUCE, (TP, CP, DP, EP, ETP), _reduces),
-        _where_it_tells(scenario, PARAM_GATHER, (TP, CP, PP, DP, EP, ETP, ZERO), _gathers),
+        _gathers_where_they_tell(scenario),
         _where_it_tells(scenario, TP_OVERLAP, (TP, SP), _exchanges),
     )
-    yield LayoutRule(reads=(TP, CP, PP, DP, ORDER), breaks=_same_order(scenario), about=ORDER, keeps_own=True)
+    yield LayoutRule(reads=(TP, CP, PP, DP, ORDER), breaks=_same_order(scenario), about=ORDER)
     yield LayoutRule(reads=(TP, CP, DP, SHARD), breaks=_odd_shards, about=SHARD, keeps_own=True)
     yield LayoutRule(reads=(PP, VPP, SPLIT, RECOMPUTE), breaks=_odd_layers, about=RECOMPUTE, keeps_own=True)
 
@@ -108,6 +110,20 @@ def _where_it_tells(
     )
 
 
+def _gathers_where_they_tell(scenario: Scenario) -> LayoutRule:
+    """The same of the gathers' switch. What nobody gathers overlaps nothing beside reductions that do not:
+    a framework may have no other value there (Megatron-LM arguments.py, validate_args)."""
+    own, reduces = (field_value(scenario, switch) for switch in (PARAM_GATHER, GRAD_REDUCE))
+    both = len(layout_values(scenario, Axes.ALL)[PARAM_GATHER]) > 1
+
+    def breaks(draft: Scenario) -> str:
+        off = both and reduces and not field_value(draft, GRAD_REDUCE)
+        return _twice(field_value(draft, PARAM_GATHER) != (own and not off) and not _gathers(draft))
+
+    reads = (TP, CP, PP, DP, EP, ETP, ZERO, GRAD_REDUCE, PARAM_GATHER)
+    return LayoutRule(reads=reads, breaks=breaks, about=PARAM_GATHER)
+
+
 def _reduces(draft: Scenario) -> bool:
     """Whether several ranks hold the same parameters, of experts or others."""
     par = draft.parallelism
@@ -118,8 +134,11 @@ def _reduces(draft: Scenario) -> bool:
 def _gathers(draft: Scenario) -> bool:
     """Whether updated parameters are gathered by themselves; where layers gather their own, as of ZeRO-3,
     they are not. What no software has is cut by another rule."""
-    if draft.parallelism.zero == 0 or not _reduces(draft):
+    par = draft.parallelism
+    if par.zero == 0 or not _reduces(draft):
         return False
+    if par.dp * par.cp == 1:
+        return True  # of experts alone, whatever the stage (lowering/sharding_of.py)
     try:
         rule = sharding_rule(draft)
     except NotSupported:

@@ -32,6 +32,10 @@ AT_ONCE = 8
 """Bounds that are tightened together, and candidates that are begun in another order than that of their
 bounds: enough for all workers, and few that nobody asks for, or that an interrupt comes before."""
 
+Final = Callable[[int, float, float], float]
+"""The true value of a candidate, from its value and the one that it must not exceed to be among the best; of
+one that exceeds it as much of its value as is known to."""
+
 Lesser = Callable[[int], int]
 """A candidate whose bound is never above the value of that one; by default itself."""
 
@@ -93,7 +97,7 @@ def best_first(
     *,
     top: int,
     first: Sequence[int] = (),
-    final: Callable[[int, float], float] | None = None,
+    final: Final | None = None,
     tighten: Tighten | None = None,
     lesser: Lesser = int,
     limit: int | None = None,
@@ -106,10 +110,11 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a
-    ``lesser`` one, whose tightened bound is its bound too, it may need none of its own. At most ``limit`` are
-    judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely, and
-    ``expect`` of those whose bounds may be tightened after these that are, and ``foresee`` of all who will
+    to know is asked of few, and of them no further than tells that they are none of the best. ``tighten``
+    gives better bounds of those that come next; where one has a ``lesser`` one, whose tightened bound is its
+    bound too, it may need none of its own. At most ``limit`` are judged. ``begin`` hears of the next who will
+    be judged for sure, whatever is found, or most likely, and ``expect`` of those whose bounds may be
+    tightened after these that are, and ``foresee`` of all who will
     have been judged in the end, most likely. Equal values rank by their number.
     """
     search = _Search(
@@ -151,7 +156,7 @@ class _Search:
     bounds: NDArray[np.float64]
     judge: Judge
     top: int
-    final: Callable[[int, float], float] | None
+    final: Final | None
     tighten: Tighten | None
     lesser: Lesser
     limit: int | None
@@ -373,7 +378,7 @@ class _Search:
 
     def _has_judged(self, i: int, value: float) -> None:
         if self.final is not None and value < math.inf and value <= self.worst:  # of equals the first ranks
-            value = self.final(i, value)
+            value = self.final(i, value, self.worst)
         self.value[i], self.bounds[i] = value, math.inf
         if value < math.inf:
             bisect.insort(self.best, (value, i))

@@ -267,11 +267,11 @@ def _unsayable(wishes: Wishes, among: Candidates) -> Callable[[int], str] | None
     return lambda number: emission.unsayable(among.layouts.scenario_of(number))
 
 
-def _under_faults(search: LayoutSearch, number: int, value: float) -> float:
-    """The objective with what faults cost; inf where the token budget then misses a limit, though it would
-    meet it at the pace of the healthy step."""
+def _under_faults(search: LayoutSearch, number: int, value: float, worst: float) -> float:
+    """The objective with what faults cost, or what it is at least where that is above ``worst``; inf where
+    the token budget then misses a limit, though it would meet it at the pace of the healthy step."""
     step_s = search.judging.known[number].step_time_s
-    share = goodput_share(search.among.layouts.scenario_of(number), step_s)
+    share = goodput_share(search.among.layouts.scenario_of(number), step_s, enough=value / worst)
     wall_s = search.wall_s[number] = step_s / share if share > 0 else math.inf
     return value * wall_s / step_s if wall_s <= search.most_s[number] else math.inf
 

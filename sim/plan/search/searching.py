@@ -6,7 +6,7 @@ Knows candidates, an objective and who judges. Does not know how a space is made
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...result.result import SURE_TO_FIT
 from ..axes import Axes
-from .best_first import Ranked, Told, best_first, in_turn, nobody_begins, nothing_told
+from .best_first import Final, Ranked, Told, best_first, in_turn, nobody_begins, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
 
@@ -88,7 +88,7 @@ class LayoutSearch:
     among: Candidates
     wishes: Wishes
     judging: Judging
-    final: Callable[[int, float], float] | None = None
+    final: Final | None = None
     wall_s: dict[int, float] = field(default_factory=dict)
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
@@ -338,7 +338,7 @@ class LayoutSearch:
             floors_s = dict(zip(chosen, self.judging.floors_s(chosen), strict=True))
             for number, value in zip(chosen, self.values(chosen), strict=True):
                 done += 1
-                true = value if self.final is None or value >= worst else self.final(number, value)
+                true = value if self.final is None or value >= worst else self.final(number, value, worst)
                 better += true < worst and len(ranked.best) >= self.wishes.top
                 step_s = self.judging.known[number].step_time_s
                 bound_s = max(float(self.bound_s[number]), floors_s[number])
