@@ -275,7 +275,9 @@ def test_a_job_on_other_gpus_keeps_what_else_it_says_of_its_layout() -> None:
 
 
 def test_a_few_of_many_combinations_that_are_left_out_are_told() -> None:
-    many = [RefusedValues(values={"cluster.gpus": gpus}, field="cluster", why="no") for gpus in range(LINES + 3)]
+    many = [
+        RefusedValues(values={"cluster.gpus": gpus}, field="cluster", why="no") for gpus in range(LINES + 3)
+    ]
     told = told_left_out(many)
     assert told[:LINES] == told_left_out(many[:LINES])
     assert told[0] == "left out: cluster.gpus=0: cluster: no"
