@@ -145,6 +145,8 @@ def main() -> None:
     options.add_argument("folder", type=Path)
     options.add_argument("--count", type=int, default=COUNT)
     given = options.parse_args()
+    if not (given.folder / SYSTEM).is_file():
+        options.error(f"{given.folder} is not a checkout of Calculon: it has no {SYSTEM}")
     for name in JOBS:
         print(json.dumps(measured(given.folder.resolve(), name, given.count)), flush=True)
 

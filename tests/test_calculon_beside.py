@@ -65,3 +65,10 @@ def test_layouts_of_both_jobs_are_timed_in_one_process(tmp_path: Path) -> None:
         assert one["screening_layouts"] > 5_000
         assert one["calculon_ms"] > 0
         assert one["screening_ms"] > 0
+
+
+def test_a_folder_without_calculon_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "calculon_beside.py"), str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"{tmp_path} is not a checkout of Calculon: it has no systems/h100_80g_nvl8.json" in done.stderr

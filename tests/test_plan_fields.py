@@ -17,7 +17,7 @@ import stepsim
 from stepsim.cli.main import app
 from stepsim.sim.plan.axes import Axes
 from stepsim.sim.plan.axis_values import fixed
-from stepsim.sim.plan.bases import LeftOut
+from stepsim.sim.plan.bases import RefusedValues
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.refused import LINES, WORDS, reasons, told_left_out
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
@@ -275,7 +275,9 @@ def test_a_job_on_other_gpus_keeps_what_else_it_says_of_its_layout() -> None:
 
 
 def test_a_few_of_many_combinations_that_are_left_out_are_told() -> None:
-    many = [LeftOut(values={"cluster.gpus": gpus}, field="cluster", why="no") for gpus in range(LINES + 3)]
+    many = [
+        RefusedValues(values={"cluster.gpus": gpus}, field="cluster", why="no") for gpus in range(LINES + 3)
+    ]
     told = told_left_out(many)
     assert told[:LINES] == told_left_out(many[:LINES])
     assert told[0] == "left out: cluster.gpus=0: cluster: no"

@@ -100,7 +100,7 @@ def test_what_loses_by_much_is_told_by_how_much_at_least(monkeypatch: pytest.Mon
     assert (replayed.at_least, told.at_least) == (False, True)
     assert told.settings == replayed.settings
     assert searching.LOSES < 0.98 * replayed.factor < told.factor < replayed.factor
-    assert "GEMM +" in told.why
+    assert told.why.startswith("host +")  # its job waits for its hosts
     assert len(found.replays) < len(exact.replays)
     assert answer(found) == answer(planned(jobs=2))
     assert next(one for one in found.to_dict()["lost"] if one["name"] == told.name)["at_least"]

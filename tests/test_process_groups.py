@@ -172,8 +172,12 @@ def test_two_copies_of_a_stage_reduce_together_and_shard_as_one() -> None:
     assert groups.of("hsdp").shape == (8, 1)
 
 
-CHECKS_THE_ORDER = {"stepsim.sim.scenario.checks", "stepsim.sim.reliability.planning.step_time"}
-"""They ask whether an order is legal, or the usual one; neither lays out ranks by it."""
+CHECKS_THE_ORDER = {
+    "stepsim.sim.scenario.checks",
+    "stepsim.sim.reliability.planning.step_time",
+    "stepsim.sim.plan.same_twice",
+}
+"""They ask whether an order is legal, the usual one, or the same as another; none lays out ranks by it."""
 
 
 @pytest.mark.slow
