@@ -34,7 +34,8 @@ def _check_policy(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
         raise ValueError(f"recovery.elastic.replicas: {rules.policy} needs two replicas or more")
     if rules.policy == "per_step_ft" and rules.warm is not None:
         raise ValueError(
-            "recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone"
+            "recovery.spares: with per_step_ft a replica is back after elastic.rejoin, whatever spares there "
+            "are; leave it out"
         )
     if rules.policy == "peer_memory" and blocks.checkpoint.peer_memory is None:
         raise ValueError("checkpoint.peer_memory: the policy peer_memory needs it")
