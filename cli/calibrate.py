@@ -91,7 +91,6 @@ def steps(
     output_file("--markdown", markdown, (".md",), files)
     output_file("--save", save, (".json",), files)
 
-    from ..calibration.fit.steps.page import fit_markdown, fit_text
     from ..calibration.fit.steps.report import fit_steps
     from ..hardware.gpus import get_gpu
     from ..sim.scenario.software import get_software
@@ -100,24 +99,38 @@ def steps(
     presets = [get_software(name).name for name in software or ()]
     fit = fit_steps(files, gpus=gpus, presets=presets, jobs=jobs, near=near, say=status_line() or _to_stderr)
     clear_status()
+    _save_fit(fit, markdown, save)
+    if write:
+        write_constants(fit, PROFILES, PRESETS)
+    _tell_fit(fit, as_json)
     if markdown:
+        wrote("page", markdown)
+    if save:
+        wrote("constants of both halves", save)
+
+
+def _save_fit(fit: StepFit, markdown: Path | None, save: Path | None) -> None:
+    """Write the page of a fit, and the constants of both halves of the cases, where a file is named."""
+    if markdown:
+        from ..calibration.fit.steps.page import fit_markdown
+
         save_text(markdown, fit_markdown(fit))
     if save:
         from ..calibration.cases.halves import write_halves
 
         write_halves(save, fit.saved)
-    if write:
-        write_constants(fit, PROFILES, PRESETS)
+
+
+def _tell_fit(fit: StepFit, as_json: bool) -> None:
+    """Print the fit, as a document or as text."""
     if as_json:
         from ..calibration.fit.steps.files import fit_document
 
         echo_json(fit_document(fit))
     else:
+        from ..calibration.fit.steps.page import fit_text
+
         say(fit_text(fit))
-    if markdown:
-        wrote("page", markdown)
-    if save:
-        wrote("constants of both halves", save)
 
 
 calibrate.command("steps")(reported(steps))

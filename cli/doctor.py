@@ -1,4 +1,4 @@
-"""``stepsim doctor``: what this machine has of what stepsim can use, and what would add the rest."""
+"""``stepsim doctor``: what stepsim can use on this machine, and how to get the rest."""
 
 from __future__ import annotations
 

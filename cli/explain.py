@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from .refusals import refused_document, tell_refused
 
 if TYPE_CHECKING:
     from ..calibration.explain.explained import Explained
+    from ..calibration.explain.step_record import RankTrace
 
 
 def explain(
@@ -44,24 +45,13 @@ def explain(
     if overrides and scenario is None:
         raise ValueError("--set changes a scenario, and none is given")
 
-    from ..calibration.explain.explained import explained
     from ..calibration.explain.reading import read_traces
 
     with progress() as tell:
         tell("reading the traces")
         found, refused = read_traces(traces)
         tell_refused(refused)
-        if scenario is None:
-            told = explained(found)
-        else:
-            from ..sim.report.trace_messages import process_groups
-            from ..sim.scenario.load import load_scenario
-            from ..sim.simulate import simulate
-
-            loaded = load_scenario(scenario, overrides or ())
-            result = simulate(loaded, max_events=max_events, progress=tell)
-            tell("comparing")
-            told = explained(found, result, process_groups(loaded))
+        told = _explained(found, scenario, overrides or (), max_events, tell)
     if waterfall:
         from ..calibration.explain.picture import waterfall_svg
 
@@ -75,6 +65,28 @@ def explain(
         _print(told)
     if waterfall:
         wrote("waterfall", waterfall)
+
+
+def _explained(
+    found: Sequence[RankTrace],
+    scenario: str | None,
+    overrides: Sequence[str],
+    max_events: int | None,
+    tell: Callable[[str], None],
+) -> Explained:
+    """The measured step by its parts, beside the prediction of the scenario if one is given."""
+    from ..calibration.explain.explained import explained
+
+    if scenario is None:
+        return explained(found)
+    from ..sim.report.trace_messages import process_groups
+    from ..sim.scenario.load import load_scenario
+    from ..sim.simulate import simulate
+
+    loaded = load_scenario(scenario, overrides)
+    result = simulate(loaded, max_events=max_events, progress=tell)
+    tell("comparing")
+    return explained(found, result, process_groups(loaded))
 
 
 def _parted(sources: Sequence[str]) -> tuple[list[Path], str | None]:

@@ -98,7 +98,7 @@ HostsOption = Annotated[
         metavar="N",
         min=1,
         max=MOST_GPUS,
-        help="Of how many hosts the record is; default: those that failed.",
+        help="Number of hosts that the record covers; default: those that failed.",
     ),
 ]
 CasesOption = Annotated[

@@ -70,7 +70,7 @@ _ALIKE = 0.6
 
 
 def _unknown_word(error: BaseException, context: typer.Context | None) -> str | None:
-    """Of an option or a command that there is not, with those that there are; None of other mistakes."""
+    """The message for an option or command that does not exist, with the known ones; else None."""
     from ..hardware.catalogue import unknown_name
 
     if context is None:

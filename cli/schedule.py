@@ -302,7 +302,7 @@ def _shape(
     slots = 3 * ranks * ranks * chunks * min(schedules, SCHEDULES_IN_SLOTS)
     if actions + slots // SLOTS_PER_ACTION > MOST_ACTIONS:
         raise ValueError(
-            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions, and {ranks:,} ranks to fill are "
-            f"more than {MOST_ACTIONS:,} actions in a short pipeline, which is what is listed; take fewer"
+            f"-p {ranks} -m {microbatches} -v {chunks}: {actions:,} actions on {ranks:,} ranks are too many "
+            f"to list (a short pipeline may have {MOST_ACTIONS:,}); take fewer"
         )
     return ranks, microbatches

@@ -71,8 +71,8 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 class UnknownName(ValueError):
-    """No ``what`` has this ``name``. ``known`` are those that there are, ``nearest`` one of them or None;
-    ``advice`` is a sentence for whoever has none of them."""
+    """No ``what`` has this ``name``. ``known`` are the names that exist, ``nearest`` is one of them or None;
+    ``advice`` is a sentence for users who need something else."""
 
     def __init__(
         self, what: str, name: str, known: tuple[str, ...], nearest: str | None, advice: str = ""

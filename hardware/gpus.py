@@ -104,7 +104,7 @@ _PACE = (
     "vendor", "architecture", "sms", "boost_hz", "peak_flops", "hbm_bytes_per_s",
     "l2_bytes", "l2_bytes_per_s", "sram_bytes_per_sm", "tdp_w",
 )  # fmt: skip
-"""What decides how long a kernel takes on a GPU: its chip, clock, memory and power. Links are none of it."""
+"""Fields that decide how long a kernel takes on a GPU: chip, clock, memory and power, but not links."""
 
 
 def same_pace(name: str) -> str:

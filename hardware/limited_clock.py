@@ -2,13 +2,13 @@
 
 Knows watts above idle alone; what kernels draw is ``kernels/power.py``'s.
 
-A step's clock is a fraction of the one that the limit leaves its products by themselves. The watts that this
-takes are drawn by what does not follow the clock of the multiprocessors: memory, links, leakage. Under a
-lower limit the same watts are a larger part. They are no more than a GPU draws that does nothing but read
-its memory, where somebody measured that (``MEMORY_BUSY_W``); what is left of the fraction is no matter of
-watts, and stays. No clock falls faster than the watts that are left: below a
-transition voltage stays, and power is a line (A100: 0.57 of the top clock, AyeshaAfzal91/PerfPerTCO,
-Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819; RTX 4000 Ada: 0.90, tanish111/Adaptive-GPU-Power-Capping,
+A step's clock is a fraction of the clock that GEMMs alone reach under the limit. The missing watts are drawn
+by parts that do not follow the clock of the multiprocessors: memory, links, leakage. Under a lower limit the
+same watts are a larger part. Where it was measured, they are at most the power of a GPU that only reads its
+memory (``MEMORY_BUSY_W``); the rest of the fraction does not depend on power, and stays. The clock never
+falls faster than the remaining watts: below a transition the voltage stays, and power is linear in the clock
+(A100: 0.57 of the top clock, AyeshaAfzal91/PerfPerTCO, Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819;
+RTX 4000 Ada: 0.90, tanish111/Adaptive-GPU-Power-Capping,
 Dataset/results_powertest_single_0.csv at 1f38e622, HPDC 2025).
 """
 
@@ -43,7 +43,7 @@ def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
 
 
 def clock_at(fraction: float, share: float, most: float = 1.0) -> float:
-    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there, where at most
+    """The ``fraction`` of the clock of GEMMs alone, at a ``share`` of the watts above idle, where at most
     ``most`` of those watts do not follow the clock.
 
     >>> [round(clock_at(0.86, share), 3) for share in (1.0, 0.8, 0.6, 0.4, 0.2)]

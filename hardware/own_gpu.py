@@ -187,9 +187,9 @@ def _distance(own: OwnGpu, gpu: Gpu) -> float:
 
 
 def _peaks(own: OwnGpu, relative: Gpu) -> dict[str, float]:
-    """Stated peaks; of the others those that the relative has, in proportion to the 16-bit one.
+    """The stated peaks, and for other types the relative's peaks in proportion to the 16-bit one.
 
-    Where that is left out, in proportion to multiprocessors and clock.
+    If the 16-bit peak is not stated, in proportion to multiprocessors and clock.
     """
     stated = {dtype: getattr(own, f"{dtype}_flops") for dtype in _MIRRORED}
     given = {dtype: peak for dtype, peak in stated.items() if peak is not None}

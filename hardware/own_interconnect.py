@@ -90,7 +90,7 @@ _FIGURES = {
     "rendezvous": ("rendezvous_s", "seconds"),
 }
 _FETCHED = ("eager", "rendezvous")
-"""Left out of what is carried where the relative's receivers fetch nothing."""
+"""Constants that are not carried from a relative whose receivers do not fetch messages."""
 
 
 @lru_cache(maxsize=256)

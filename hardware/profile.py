@@ -96,7 +96,7 @@ class Rate:
     """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock.
 
     ``shape``: the constants of the kernels of this type, where another library than that of 16 bit runs them.
-    ``timed``: the kernels that its table timed, where these are not those that the rate is of.
+    ``timed``: the kernels that its table timed, where these are of another library than the rate's.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""By how much steps on a user's own cluster run longer than shipped constants say, by what takes the time.
+"""Factors by which steps on a user's own cluster take longer than shipped constants say, one for each cause.
 
 Knows the causes, the measured steps that showed the factors, and how far one step is from another;
 ``calibration/fit/own/steps.py`` finds the factors, ``sim/lowering`` applies them,
@@ -46,8 +46,8 @@ class OwnStep:
     """A measured step that factors were found on.
 
     ``predicted_s`` is with shipped constants, ``calibrated_s`` with the factors; ``shares`` are of the
-    calibrated critical path, by cause. ``pull`` is the logarithm of what steps of this very kind take longer
-    besides the factors.
+    calibrated critical path, by cause. ``pull`` is the logarithm of a further factor of steps of exactly
+    this kind.
     """
 
     name: str

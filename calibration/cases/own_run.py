@@ -92,7 +92,7 @@ def read_run(path: Path) -> tuple[OwnRun, Scenario]:
     """What ``path`` says of a run, and the scenario that ran.
 
     Raises:
-        ValueError: the file is none, or what its scenario or the import of its files refuses.
+        ValueError: the file does not describe a run, or its scenario or the import of its files is refused.
     """
     from ...sim.scenario.errors import changes_named
     from ...sim.scenario.importers.entry import import_files

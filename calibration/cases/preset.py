@@ -74,7 +74,7 @@ def preset_of(software: CaseSoftware) -> str:
 
 
 def model_facts(software: CaseSoftware) -> dict[str, Any]:
-    """What is known of the models of a case's framework, by its preset and by what its text says."""
+    """Model fields that follow from a case's framework: from its preset, and from the words of its text."""
     return {**models_of(preset_of(software)), **fields_said("model", software.framework)}
 
 
@@ -120,7 +120,7 @@ def software_document(
 
 
 def _kernels_as_run(preset: str, software: CaseSoftware, gpu: str) -> dict[str, Any]:
-    """Kernels that a run had in place of those that its case's words name."""
+    """Kernels that a run used instead of those that the words of its case name."""
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
         return {"attention": WITHOUT_CUDNN}  # a case's word for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":

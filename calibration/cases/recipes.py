@@ -24,14 +24,15 @@ _FILE = "recipes.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFact:
-    """Fields of the software of ``presets`` where all that is said of a run holds.
+    """Software fields of runs with one of ``presets`` that meet all conditions stated here; a condition that
+    is empty or None is always met.
 
-    ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart,
-    with ``heads`` of attention where two have the same width (DeepSeek-V3 and Kimi K2); what is empty or None
-    says nothing. ``release`` is a regular expression that the framework's text has to match, of facts that a
-    preset's releases differ in, of runs from year ``since`` to ``until``. ``order`` is that of the rank grid,
-    fastest axis first. ``instead`` holds over what a case says, too: what the code of a run does where the
-    settings that its case was read off have no effect.
+    ``gpus`` are prefixes of GPU names. ``widths`` are hidden sizes, which tell the models of a release apart,
+    with ``heads`` of attention where two have the same width (DeepSeek-V3 and Kimi K2). ``release`` is a
+    regular expression that the framework's text has to match, for facts in which the releases of a preset
+    differ. The run is from the years ``since`` to ``until``. ``order`` is that of the rank grid, fastest axis
+    first. ``instead`` overrides even the case's own fields: it is what the code of a run does where the
+    settings that the case was read from have no effect.
     """
 
     presets: tuple[str, ...]

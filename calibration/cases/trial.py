@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Trial:
     """Constants to simulate one row with.
 
-    ``step_fixed_s`` is none of them: it is the last op of every rank, and adds to the step as it is.
+    ``step_fixed_s`` is not among them: it is the last op of every rank, and is simply added to the step.
     """
 
     clock_fraction: float

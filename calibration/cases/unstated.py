@@ -1,7 +1,8 @@
-"""What no source states of its runs and is known all the same: sites, networks, boards, vocabularies.
+"""Facts of runs that no source states and that are known all the same: sites, networks, boards, vocabularies.
 
-Decided by what a case says, what it lists as ``assumed``, and what its job measured of its network before the
-step (``CHECKED``): never by its id, source, family or outcome. Which preset a case ran is in preset.py.
+They follow from the fields of a case, from those that it lists as ``assumed``, and from what its job measured
+of its network before the step (``CHECKED``): never from its id, source, family or outcome. Which preset a
+case ran is in preset.py.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ are right for 25,000 to 33,500 rows; SentencePiece models of that size, which it
 
 
 def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
-    """The rows of the embedding of a run with ``preset``: those of its case, or if they are ``assumed``,
-    those that the stated sizes of its source's models leave."""
+    """The rows of the embedding of a run with ``preset``: those of its case; if these are ``assumed``, those
+    that follow from the model sizes that the source states."""
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 
@@ -104,8 +105,8 @@ build_pipeline_schedule; pull request 781, "fix num_microbatches input for PP").
 
 
 def known_micro_batch(preset: str, layout: CaseLayout, assumed: bool) -> int:
-    """Sequences of a microbatch of a run with ``preset``: what its source states, or if that is ``assumed``,
-    those that its framework makes by itself."""
+    """Sequences of a microbatch of a run with ``preset``: the number that its source states, or if that is
+    ``assumed``, the framework's default."""
     each, rest = divmod(layout.global_batch, layout.dp * layout.pp)
     unsaid = assumed and layout.pp > 1 and preset in MICROBATCH_A_RANK and not rest
     return each if unsaid else layout.micro_batch

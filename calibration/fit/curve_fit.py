@@ -49,9 +49,9 @@ The exponentials leave tensor cores idle, which saves power. One shape of heads 
 """
 
 CACHED, UNCACHED = 0.2, 2.8
-"""What a round of calls touches, in units of what L2 holds, up to which L2 serves all of it and from which on
-nothing, since tiles of one wave share what they read. Fitted alone: 0.2 and 2.8 on L40S; on GB300, B300 and
-B200, whose L2 holds half of its size (``_ONE_PART``), 0.3, 0.5 and 1.4, and 2.6, 2.8 and 2.6."""
+"""Bytes that a round of calls touches, over what L2 holds: up to the first L2 serves all of them, from the
+second on none, since tiles of one wave share what they read. Fitted alone: 0.2 and 2.8 on L40S; on GB300,
+B300 and B200, whose L2 holds half of its size (``_ONE_PART``), 0.3, 0.5 and 1.4, and 2.6, 2.8 and 2.6."""
 
 _ONE_PART = ("ada", "blackwell-rtx")
 """Architectures whose L2 is one. Others' is of two halves, and a line that an SM of the other half reads is
@@ -161,10 +161,10 @@ def limited_share(boosted_s: Seconds, harness: Harness) -> Seconds:
 
 
 def drawn_share(measurement: Measurement, harness: Harness) -> float:
-    """Watts of a FLOP of ``measurement``, over those of one of random operands.
+    """The power of a FLOP of ``measurement``, over that of a FLOP on random operands.
 
-    Multipliers one side of which stays as it is switch less: products of an A100 draw up to 40 % less by what
-    is in their operands alone (Gregersen et al. 2024, arXiv:2409.18324).
+    A multiplier with one constant operand switches less: GEMMs of an A100 draw up to 40 % less power just by
+    the values of their operands (Gregersen et al. 2024, arXiv:2409.18324).
     """
     return 1.0 - measurement.blank * (1.0 - harness.blank_draw)
 
@@ -234,8 +234,7 @@ def harness_of(kernel: Kernel, profile: GpuProfile) -> Harness:
 
 
 def as_timed(kernel: Kernel, profile: GpuProfile) -> GpuProfile:
-    """``profile`` with the products that a table timed in place of those that training runs, where these are
-    of another library."""
+    """``profile`` with the GEMMs of the library that a table timed, where training runs those of another."""
     if not isinstance(kernel, Gemm) or not any(rate.timed for rate in profile.gemm.rates):
         return profile
     rates = tuple(

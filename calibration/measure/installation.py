@@ -1,6 +1,6 @@
-"""What a machine has of what the package can use: versions, optional packages, GPUs, measured cases.
+"""What the package can use on this machine: versions, optional packages, GPUs, measured cases.
 
-Imports none of the packages it tells of; GPUs are those that the driver lists. Judges nothing.
+Imports none of the packages that it lists; GPUs are those that the driver lists. Judges nothing.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: StatedGpu | None
             named.setdefault(text if text in own else named_gpu(f"{path}:{number}", text), number)
     if len(named) > 1:
         (first, _), (second, number), *_ = named.items()
-        raise ValueError(f"{path}:{number}: gpu: {second} beside {first}; a table is of one GPU")
+        raise ValueError(f"{path}:{number}: gpu: {second} after {first}; a table must be of one GPU")
     if gpu := agreed_gpu(path, next(iter(named), None), stated):
         return gpu
     if all(line.get("device") and line.get("cuda") == "" for _, line in lines):

@@ -260,8 +260,8 @@ class CollectiveBlock(_Block):
 class OwnStepBlock(_Block):
     """A measured step, beside what it was predicted to take before and with the factors.
 
-    ``shares`` are of the critical path, by what takes the time; ``sizes`` and ``kinds`` say what kind of step
-    it is; steps of this very kind take exp(``pull``) times as long besides the factors.
+    ``shares`` are of the critical path, by cause; ``sizes`` and ``kinds`` say what kind of step it is. Steps
+    of exactly this kind take exp(``pull``) times as long as the factors alone say.
     """
 
     name: str
@@ -288,10 +288,10 @@ class OwnStepBlock(_Block):
 
 
 class StepsBlock(_Block):
-    """Durations over the shipped ones, by what takes the time, as measured steps have shown them.
+    """Factors on the shipped durations, one for each cause, as measured steps have shown them.
 
-    ``fixed`` comes to the fixed time of every step. What a run takes longer besides fades with the distance
-    from it, in doublings of sizes and in kinds that differ, to 1/e at ``reach``.
+    ``fixed`` is added to the fixed time of every step. The further factor of a measured run (``pull``) fades
+    with the distance from it, in doublings of sizes and in kinds that differ, to 1/e at ``reach``.
     """
 
     matrix: Factor = 1.0

@@ -83,8 +83,8 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
 
 
 def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan, microbatches: int) -> StepSample:
-    """The shares of the step by what takes its time; what no cause takes, such as waits, is spread over all
-    of them in proportion."""
+    """The share of each cause in the step time. Time that has no cause, such as waits, is spread over all
+    causes in proportion."""
     tiers, host = _communication(shares, plan), shares.get("host", 0.0)
     checks = host * share_of_checks(plan, microbatches) if host else 0.0
     found = {
@@ -102,7 +102,7 @@ def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan, mic
 
 
 def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Interval:
-    """The interval that ``steps`` makes of what is uncertain."""
+    """The interval of a step with the uncertainties ``doubt``, weighed by measured ``steps``."""
     return interval_of_parts(step_time_s, parts_of(doubt, steps), steps)
 
 

@@ -1,11 +1,11 @@
-"""What a step would take if launching its layers cost its host what it costs at most.
+"""How long a step would take if each launch cost the host the most that it may cost.
 
-A launch is priced once for a framework, and what is published of it differs by more than twice: by what runs
-around it in Python, by what it allocates, by how processes are bound to cores. Layers of experts launch
-hundreds of small kernels, and their hosts wait for the rows of every layer and so lose their lead. Hosts of
-dense layers keep it: one waits only where all that it launches takes longer than all that its GPU does, as on
-Grace with 8-bit products and context parallelism. Knows what launches and kernels of such layers take alone;
-replays nothing, and fits nothing.
+A framework has one price of a launch, but published prices differ by more than twice: by the Python code
+around a launch, by its allocations, by how processes are bound to cores. Layers of experts launch
+hundreds of small kernels, and their hosts wait for the number of rows in every layer and so lose their lead
+over the GPU. Hosts of dense layers keep it: the GPU waits only where all launches take longer than all
+kernels, as on Grace with 8-bit GEMMs and context parallelism. Knows how long launches and kernels of such
+layers take alone; replays nothing, and fits nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ small that what a step does besides counts as theirs."""
 
 
 def slower_hosts(step_time_s: float, plan: StepPlan, microbatches: int) -> Iterator[IntervalPart]:
-    """The part of a step of ``microbatches`` by which hosts of its layers may hold it up; none where graphs
-    or a compiler launch them, or their launches are priced at the most already. Of dense layers, those that
-    are TransformerEngine's modules alone, whose price no step has shown."""
+    """How much longer a step of ``microbatches`` may get because of its hosts. Nothing where graphs or a
+    compiler launch the layers, or where launches have the highest price already. Of dense layers, only those
+    made of TransformerEngine's modules count, whose price no measured step has shown."""
     host, kernels = plan.scenario.software.host, plan.scenario.software.kernels
     if kernels.torch_compile or not host.host_s_per_kernel:
         return

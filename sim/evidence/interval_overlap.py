@@ -1,8 +1,9 @@
-"""What a step would take without an overlap that nobody has read in the trainer's code.
+"""How long a step would take without an overlap that is assumed, since nobody has read the trainer's code.
 
-A preset that stands for any trainer of its kind takes data parallelism to run beside compute, as frameworks
-of the kind do. One that does not waits for every gather and every reduction instead. Knows what these take
-alone; what of them the step waits for already, its critical path says. Fits nothing.
+A preset that stands for any trainer of its kind assumes that communication of data parallelism overlaps
+compute, as in most frameworks of the kind. A trainer without that overlap waits for every gather and every
+reduction. Knows how long these take alone; the critical path says how much of that the step waits for
+already. Fits nothing.
 """
 
 from __future__ import annotations

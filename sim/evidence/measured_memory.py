@@ -41,10 +41,10 @@ HALF = 0.5
 class MemorySpread:
     """What is known of the logarithm of true over predicted peak, for runs of one kind.
 
-    ``shift`` is its mean where half of the peak comes and goes; above zero, runs hold more than predicted.
-    ``moving`` is by how much the mean grows from a peak of which nothing comes and goes to one of which all
-    does. ``spread`` multiplies Student's t. ``margin``, a logarithm too, is what a run needs beyond its peak,
-    and ``doubt`` its standard deviation. ``source`` says where they are from.
+    ``shift`` is its mean where half of the peak is allocated and freed within the step; above zero, runs hold
+    more than predicted. ``moving`` is the growth of the mean from a peak without such memory to one that is
+    all of it. ``spread`` multiplies Student's t. ``margin``, a logarithm too, is what a run needs beyond its
+    peak, and ``doubt`` its standard deviation. ``source`` says where they are from.
     """
 
     shift: float

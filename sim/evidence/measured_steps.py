@@ -83,12 +83,12 @@ class RoutedExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """What is uncertain about one prediction, before measured steps weigh it: ``causes`` as those who
-    measured saw them, what kind of step it is, what of it routes tokens to experts, and whether somebody
-    ``read`` the trainer's code. ``sample`` is the step by what takes its time, ``awaited_doublings`` those of
-    the GPUs that its communication waits for, as a mean over its time; ``own`` are measured steps of the
-    user's own. ``kernels`` is the one of ``causes`` that measured steps of the GPU resolve: that nobody
-    measured its kernels; None where somebody did."""
+    """What is uncertain about one prediction, before measured steps weigh it: the ``causes``, with the errors
+    that measurements of each showed; the kind of the step (``regime``); the part that routes tokens to
+    ``experts``; and whether somebody ``read`` the trainer's code. ``sample`` has the share of each cause in
+    the step time; ``awaited_doublings`` is log2 of the GPUs that communication waits for, as a mean over its
+    time; ``own`` are the user's own measured steps. ``kernels`` is the cause that the GPU's kernels were not
+    measured, which measured steps on that GPU resolve; None where they were."""
 
     causes: tuple[IntervalPart, ...]
     regime: Regime

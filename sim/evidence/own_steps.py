@@ -1,5 +1,5 @@
-"""What measured steps of a user's own leave open: how they move the constants of other steps, and how sure
-these are then.
+"""What a user's own measured steps say of the user's other steps: how far predictions move, and how sure they
+are then.
 
 Knows by how much sources differ from one another (``SourceSpread``, which ``stepsim calibrate residuals``
 estimates). The error of a step has three parts: factors that all steps of one cluster and stack share; an
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 FREEDOM = 4.0
-"""Degrees of freedom of what is of one run alone, those of all errors of steps (calibration/fit/steps)."""
+"""Degrees of freedom of errors that one run alone has, the same as of all errors of steps
+(calibration/fit/steps)."""
 _ROUNDS = 20
-"""Of finding each run's variance anew; after these a prediction of one run's kind moves by 0.1 % at most."""
+"""Iterations of each run's variance; after these a prediction of one run's kind moves by 0.1 % at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ class Conditioned:
         return found
 
     def variance(self, step: StepSample) -> float:
-        """Of the logarithm of another step's time, without what is of that run alone."""
+        """The variance of the logarithm of another step's time, without the part that its run alone has."""
         known = float(step.loads @ self.spread.factors @ step.loads) + self.spread.kind**2
         if not self.seen:
             return known
@@ -150,10 +151,11 @@ def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Seque
 def variances_of_runs(
     run: float, shared: NDArray[np.float64], errors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The variance of what is of each run alone, of standard deviation ``run`` where it is like others.
+    """The variance of the part of the error that each run alone has. Its standard deviation is ``run`` for a
+    usual run, and grows for one that is far off.
 
-    ``shared`` is the covariance of what runs of one cluster have in common, ``errors`` are theirs; both may
-    be of many clusters at once, along axes before.
+    ``errors`` are the errors of runs of one cluster, ``shared`` is the covariance of the part that they have
+    in common. Both may have leading axes, for many clusters at once.
 
     >>> one, far = np.array([[0.0025]]), np.array([0.4])
     >>> variances_of_runs(0.03, one, np.array([0.0])).round(5), variances_of_runs(0.03, one, far).round(5)

@@ -297,14 +297,15 @@ def _refuse_layers(scenario: Scenario) -> None:
     if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_engine == "torch":
         raise NotSupported(
             "model.sliding_window",
-            f"torch's context parallelism has no windows (cp {par.cp}, of which {heads} exchange heads)",
+            f"torch's context parallelism does not support windows (cp {par.cp}, of which {heads} exchange "
+            "heads)",
         )
     if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_comm != "all_gather":
         # TransformerEngine context_parallel.py: windows take cp_comm_type a2a or all_gather
         raise NotSupported(
             "model.sliding_window",
-            f"a ring of keys and values has no windows (cp {par.cp}, of which {heads} exchange heads); set "
-            "software.exchange.cp_comm to a2a or all_gather",
+            f"a ring of keys and values does not support windows (cp {par.cp}, of which {heads} exchange "
+            "heads); set software.exchange.cp_comm to a2a or all_gather",
         )
 
 

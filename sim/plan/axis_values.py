@@ -69,7 +69,7 @@ def varied(lines: Iterable[str], option: str = "--vary") -> dict[str, list[Any]]
 
 
 def check_fields(given: object, what: str, example: str) -> None:
-    """ValueError for ``what`` is given by field where it is no mapping of fields.
+    """ValueError unless the argument ``what`` is a mapping from fields to values.
 
     >>> check_fields({"parallelism.tp": 4}, "fix", "{'parallelism.tp': 4}")
     """
@@ -78,7 +78,7 @@ def check_fields(given: object, what: str, example: str) -> None:
 
 
 def check_axes(axes: Mapping[str, Any], what: str = "vary") -> None:
-    """ValueError for a field whose values are no list of at least one, as a bare number is none.
+    """ValueError for a field whose values are not a list of at least one, such as a bare number.
 
     >>> check_axes({"cluster.gpus": [64, 128]})
     """

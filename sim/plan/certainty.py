@@ -118,11 +118,11 @@ def _drawn(one: Contender) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _normal(name: str) -> Floats:
-    """Draws of what a part of all intervals is off by, in its standard deviations."""
+    """Random errors of a part that all intervals share, in standard deviations of that part."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(SAMPLES)
 
 
 @lru_cache(maxsize=1024)
 def _heavy(name: str) -> Floats:
-    """Draws of what goes with one value of a field, in spreads."""
+    """Random errors that all layouts with one value of a field share, in units of the spread."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_t(_FREEDOM, SAMPLES)

@@ -61,8 +61,9 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A block of a scenario, or a field that is none's: the ``names`` of what drafts change of it, each with
-    that of a field inside of it or none; their ``places`` among all; and what is ``known`` by values' codes.
+    """A block of a scenario, or a field outside of all blocks. ``names`` are the fields that drafts change,
+    each with the name of a field inside of it, or an empty one; ``places`` are their places among all changed
+    fields; ``known`` holds the blocks made so far, by the codes of their values.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Rules of what is not worth trying: layouts that are another one under another name, or hardly differ.
+"""Rules for layouts that are not worth trying: they equal another layout under another name, or nearly so.
 
 Knows in which layouts a field changes nothing, so that its other values are the same step twice; and how many
 layers of a stage are worth recomputing. What is illegal is ``legality.py``'s.
@@ -132,8 +132,8 @@ def _reduces(draft: Scenario) -> bool:
 
 
 def _gathers(draft: Scenario) -> bool:
-    """Whether updated parameters are gathered by themselves; where layers gather their own, as of ZeRO-3,
-    they are not. What no software has is cut by another rule."""
+    """Whether updated parameters are gathered in a pass of their own: not where layers gather theirs, as in
+    ZeRO-3. Layouts that no software supports are cut by another rule."""
     par = draft.parallelism
     if par.zero == 0 or not _reduces(draft):
         return False

@@ -191,28 +191,17 @@ def space_of(
 ) -> Space:
     """Every legal layout of ``scenario``, with ``profile`` in place of the one that it names where given.
 
-    ``fix``: fields that have this value alone; ``vary``: fields of any block with the values that they
-    take in turn. What is in neither takes the values of ``axes.py`` where it is an axis of a layout, of the
-    usual ones or of all, else the scenario's own.
+    ``fix`` gives fields one value, ``vary`` gives fields of any block several values, tried in turn. A field
+    that is in neither has the values of ``axes.py`` if it is an axis of a layout (one of the usual ``axes``,
+    or of all), else the scenario's own value.
 
     Raises:
         ScenarioError: a field or a value that a scenario does not have.
-        NotSupported: GPUs that differ, or other jobs on the fabric, beside which layouts are not compared;
-            what no layout of it has, such as kernels that its GPU has not.
+        NotSupported: GPUs that differ, or other jobs on the fabric; or something that no layout of the
+            scenario can run, such as kernels that its GPU does not have.
     """
-    if scenario.cluster.variation is not None:
-        raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
-    if scenario.cluster.other_gpus:
-        raise NotSupported("cluster.other_gpus", "layouts are compared on equal GPUs; leave it out")
-    if scenario.cluster.neighbours:
-        raise NotSupported("cluster.neighbours", "layouts are compared one by one; leave it out")
-    given = {name: (value,) for name, value in (fix or {}).items()}
-    given |= {name: tuple(values) for name, values in (vary or {}).items()}
-    for name, values in given.items():
-        refuse_unknown(scenario, name)
-        _refuse_contradiction(scenario, name, fix or {}, vary or {})
-        if name in LAYOUT or name == DP:
-            typed(scenario, name, values)
+    _refuse_cluster(scenario)
+    given = _given(scenario, fix or {}, vary or {})
     outer = {name: values for name, values in given.items() if name not in LAYOUT and name != DP}
     inner = {name: values for name, values in given.items() if name not in outer}
     parts, refused, missing = [], Counter[str](), list[RefusedValues]()
@@ -230,6 +219,31 @@ def space_of(
                 refuse_any_layout(base, used)
             parts.append(_layouts(base, changes, inner, used, axes))
     return replace(_joined(scenario, outer, parts, refused), left_out=tuple(missing))
+
+
+def _refuse_cluster(scenario: Scenario) -> None:
+    """NotSupported for a cluster on which layouts are not compared."""
+    if scenario.cluster.variation is not None:
+        raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
+    if scenario.cluster.other_gpus:
+        raise NotSupported("cluster.other_gpus", "layouts are compared on equal GPUs; leave it out")
+    if scenario.cluster.neighbours:
+        raise NotSupported("cluster.neighbours", "layouts are compared one by one; leave it out")
+
+
+def _given(
+    scenario: Scenario, fix: Mapping[str, Any], vary: Mapping[str, Sequence[Any]]
+) -> dict[str, Values]:
+    """The values of each field that is fixed or varied. ScenarioError for a field or value that the scenario
+    cannot have, and for a field that is both."""
+    given: dict[str, Values] = {name: (value,) for name, value in fix.items()}
+    given |= {name: tuple(values) for name, values in vary.items()}
+    for name, values in given.items():
+        refuse_unknown(scenario, name)
+        _refuse_contradiction(scenario, name, fix, vary)
+        if name in LAYOUT or name == DP:
+            typed(scenario, name, values)
+    return given
 
 
 def _refuse_contradiction(

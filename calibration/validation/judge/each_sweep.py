@@ -32,10 +32,10 @@ class JudgedSweep:
     """``runs`` layouts of one job, of which ``ended`` did not run out of memory.
 
     ``first_choice`` and ``choices`` are ids in the order of a plan, ``fastest`` is the id of the fastest that
-    ended. What was lost is relative to that one's step time: None where nothing was proposed, or all that
-    was ran out of memory (``first_choice_outcome``). ``rank_correlation`` is None where no two runs differ by
-    more than noise. ``said_out_of_memory`` are runs that ended all the same, ``said_to_fit`` those that did
-    not.
+    ended. Losses are relative to its step time; None where nothing was proposed, or all proposed layouts ran
+    out of memory (``first_choice_outcome``). ``rank_correlation`` is None where no two runs differ by
+    more than noise. ``said_out_of_memory`` counts runs that ended although they were predicted to run out of
+    memory, ``said_to_fit`` those that ran out although they were predicted to fit.
     """
 
     job: str

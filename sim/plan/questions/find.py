@@ -51,9 +51,9 @@ FIELDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A value: ``legal`` layouts and those that ``fit``. ``settings`` are of the one with the least memory,
-    or of the fastest where a limit was to be met; ``peak_bytes`` is what it takes of ``capacity_bytes``.
-    ``refused`` counts by reason what is not legal.
+    """A value that was tried: how many layouts are ``legal``, and how many ``fit``. ``settings`` are those of
+    the layout with the least memory, or of the fastest where a limit was to be met; ``peak_bytes`` is its
+    memory, of ``capacity_bytes``. ``refused`` counts the illegal layouts by reason.
     """
 
     value: int
@@ -97,11 +97,11 @@ def find(
 ) -> FoundValue:
     """The value of one field: the fewest ``gpus``, the longest ``seq_length``, the largest ``micro_batch``.
 
-    ``fix`` and ``vary`` as ``plan`` takes them; values that are varied of the field itself are those that are
-    tried. Of GPUs and lengths powers of two times what the scenario has, and values between two of them.
+    ``fix`` and ``vary`` are as ``plan`` takes them. If the field itself is varied, those values are tried;
+    else GPUs and lengths are the scenario's times powers of two, and values between two of them.
 
     Raises:
-        ValueError: another word; what ``plan`` raises.
+        ValueError: ``what`` is not one of these; and whatever ``plan`` raises.
     """
     try:
         sought = Sought(what)

@@ -2,9 +2,9 @@
 
 Knows numbers alone. Candidates are judged in the order of their bounds, and the search ends when the next
 bound cannot beat the last of the best: what is left is then proven to be no better. Bounds may be tightened
-before anyone is judged by them, some at once, where that costs less. Workers run ahead, of what is not ruled
-out yet, but results are taken in that order, so that what counts as judged does not depend on how many there
-are.
+before candidates are judged in their order, several at once where that costs less. Workers run ahead on
+candidates that are not ruled out yet, but results are taken in the order of bounds, so that the judged
+candidates do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ AT_ONCE = 8
 bounds: enough for all workers, and few that nobody asks for, or that an interrupt comes before."""
 
 Final = Callable[[int, float, float], float]
-"""The true value of a candidate, from its value and the one that it must not exceed to be among the best; of
-one that exceeds it as much of its value as is known to."""
+"""The true value of a candidate, from its number, its value and the worst value that is still among the best.
+Once the true value is known to exceed that, any lower bound above it will do."""
 
 Lesser = Callable[[int], int]
 """A candidate whose bound is never above the value of that one; by default itself."""
@@ -108,14 +108,17 @@ def best_first(
 ) -> Ranked:
     """The ``top`` candidates of the least value, where no value is below its bound.
 
-    Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
-    the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few, and of them no further than tells that they are none of the best. ``tighten``
-    gives better bounds of those that come next; where one has a ``lesser`` one, whose tightened bound is its
-    bound too, it may need none of its own. At most ``limit`` are judged. ``begin`` hears of the next who will
-    be judged for sure, whatever is found, or most likely, and ``expect`` of those whose bounds may be
-    tightened after these that are, and ``foresee`` of all who will
-    have been judged in the end, most likely. Equal values rank by their number.
+    Candidates of ``first`` are judged before all others. One whose bound is inf is never judged. At most
+    ``limit`` are judged. Equal values rank by their number.
+
+    ``final`` turns the value of a candidate that may be among the best into its true one, which is no
+    smaller. It is called for few candidates, and may stop once one cannot be among the best, so it may be
+    expensive. ``tighten`` gives better bounds of the next candidates. The tightened bound of a candidate's
+    ``lesser`` one is a bound of the candidate too, which then may not need one of its own.
+
+    Three callbacks let workers run ahead: ``begin`` gets the candidates that will be judged next, for sure
+    or most likely; ``expect`` those whose bounds may be tightened after the present ones; ``foresee`` all
+    that will most likely have been judged in the end.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -222,9 +225,9 @@ class _Search:
         self.judge_all(queue, left)
 
     def _asked_first(self, loose: Sequence[int], tight: int, foreseen: float) -> Sequence[int]:
-        """Whose bounds are tightened before anyone is judged: of the first, where fewer than are asked for
-        are ``tight`` before them; else of those that most likely have to be asked for in the end. So those
-        who are judged are known together, and none of them waits for the replay of another."""
+        """Candidates whose bounds are tightened before any is judged: the first ones, if fewer than ``top``
+        with ``tight`` bounds come before them; else those that most likely have to be judged in the end.
+        So the candidates to judge are known together, and none of them waits for the replay of another."""
         first = loose[:AT_ONCE]
         if first and tight + self._better_than(self.bounds[first[0]]) < self.top:
             return first
@@ -358,7 +361,7 @@ class _Search:
         who are ``left`` will be judged."""
 
         def hopeful() -> Iterator[int]:
-            """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
+            """Candidates that may still have to be judged, as known when idle workers ask for the next."""
             most = None if self.limit is None else self.limit - len(self.value)
             for i in [*queue, *likely][:most]:
                 if i not in self.value and self._is_hopeless(i):

@@ -1,6 +1,7 @@
-"""The bold choice of a plan: faster than the best that is sure to fit, perhaps too large, worth a try.
+"""The bold choice of a plan: a layout that is faster than the best one sure to fit, may be too large, and is
+worth trying.
 
-Knows a search and its best choice; which try is worth it is in sim/plan/boldness.py. What is found is the
+Knows a search and its best choice; which try is worth it is in sim/plan/boldness.py. The bold choice is the
 best by the bounds of the step: a few replays are enough, since a bound is near its replay.
 """
 
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
     from .searching import LayoutSearch
 
 REPLAYED = 4
-"""At most: bounds are about as far below their replays as one another, so that few change places."""
+"""Layouts that are replayed at most: all bounds are about equally far below their replays, so that a replay
+rarely changes their order."""
 
 
 def promising(search: LayoutSearch, behind: float, most: int = REPLAYED) -> dict[int, float]:
-    """The ``most`` layouts that promise most by their bounds before one whose objective is ``behind`` (inf:
-    there is none), those first whose bounds by actions do; and what a job costs by these that tries them.
+    """The ``most`` bold layouts that promise most by their bounds, and the expected objective of a job that
+    tries each of them first and falls back on a layout whose objective is ``behind`` (inf: there is no such
+    layout). The best come first.
 
-    Goodput is no multiple of the step, and what a framework's files cannot say is found by replays alone: of
-    these there is none.
+    Empty for goodput, which is not a multiple of the step time, and for a plan that is emitted, since only
+    replays find which layouts the framework's files cannot express.
     """
     if search.final is not None or search.wishes.emission is not None:
         return {}

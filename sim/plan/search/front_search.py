@@ -1,7 +1,7 @@
-"""The front of all layouts, by replays of those alone that may be on it.
+"""The front (Pareto front) of all layouts, found by replaying only the layouts that may be on it.
 
-A layout may be on the front while nothing that was replayed is as good in every respect as it would be
-if its step took no longer than its bound: memory, GPUs and the price of a second are known of all.
+A layout may be on the front unless a replayed one is at least as good in every respect, even if the step of
+the former took no longer than its bound. Memory, GPUs and the price of a second are known of all layouts.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ ROUND = 4
 
 
 def replay_front(search: LayoutSearch) -> None:
-    """Replay MOST layouts that may be on the front, or fewer where no more may be, or more would take too
-    long: some at a time, those that promise the most by what is known then. Who turns out to be beaten before
-    its replay counts as one of them.
+    """Replay up to MOST layouts that may be on the front; fewer if no more may be on it, or if more would
+    take too long. ROUND are replayed at a time, those that promise most by what is known then. A layout that
+    turns out to be beaten before its replay counts towards MOST.
     """
     spent, actions = 0, 0.0
     while spent < MOST:
@@ -54,10 +54,10 @@ def replay_front(search: LayoutSearch) -> None:
 
 
 def _replay_round(search: LayoutSearch, turns: list[int]) -> None:
-    """Replay layouts that promise something, first those that no other of these beats by its bound.
+    """Replay the promising layouts ``turns``, first those that no other of them beats by its bound.
 
-    Whoever is left and beaten by a step that is known by then has its place in vain, as it has after a replay
-    that shows the same: it is no point of the front, nor does it keep any other off it.
+    A layout that a step replayed meanwhile beats is dropped without a replay. It still uses up its place:
+    a replay would show the same, that it is not on the front and keeps no other layout off it.
     """
     left, least_s = turns, search.least_s(turns) if len(turns) > 1 else search.bound_s
     while left:

@@ -78,7 +78,7 @@ class ReplayOf:
             return LeastStep(refused(f"{refusal}".splitlines()[0]))
 
     def floor_s(self, scenario: Scenario) -> float:
-        """Seconds that the step takes at least, action by action; 0 of what the simulator does not take."""
+        """A lower bound of the step in seconds, action by action; 0 if the simulator refuses the scenario."""
         try:
             return self._search.floor_of(scenario)
         except ValueError:

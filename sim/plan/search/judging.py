@@ -74,15 +74,18 @@ class Answering:
 
 @dataclass
 class Judging:
-    """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
-    ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
-    but not known: what there is to tell is the same for any number of them. ``alike`` gives the layout whose
-    replay stands for that of another; by default each for itself. ``by_number``: workers know layouts by
-    their numbers. ``unsayable`` gives why a layout is passed
-    over without a replay, empty for all others; ``passed_over`` are those so far, with the reason. Workers
-    begin with the ``soon``, of what is asked for next; those that have nothing else to do, whatever is asked
-    for, with the ``later`` and the least steps of the ``later_least``, which will be asked for in the end,
-    and beside bounds with those of the ``soon_bounded``, which may be.
+    """Gives results of layouts in the order in which they are asked for.
+
+    ``known`` are the results so far, by number, and ``remembered`` those among them that came from the
+    journal. Results that workers computed ahead and nobody asked for yet are kept apart from ``known``, so
+    that reports do not depend on the number of workers. ``alike`` gives the layout whose replay stands for
+    another layout's; by default each stands for itself. ``by_number``: workers know layouts by their
+    numbers. ``unsayable`` gives the reason why a layout is passed over without a replay, or an empty text;
+    ``passed_over`` are those so far, with their reasons.
+
+    What workers begin ahead: the layouts ``soon``, which are asked for next; when idle, replays of ``later``
+    and least steps of ``later_least``, which will be asked for in the end; and during bounds, also those of
+    ``soon_bounded``, which may be asked for.
     """
 
     scenario_of: Callable[[int], Scenario]

@@ -49,10 +49,12 @@ class PlanLimits:
 
 
 def check_counted(objective: Objective, limits: PlanLimits, base: Scenario, changed: Collection[str]) -> None:
-    """Raise NotSupported for what a scenario lacks of what the objective and the limits count, before layouts
-    are looked at; fields that are ``changed`` are for ``weights`` and ``most_s`` to judge."""
+    """Raise NotSupported if the scenario lacks a field that the objective or a limit needs, before layouts
+    are enumerated. Fields that are ``changed`` are checked later, by ``weights`` and ``most_s``."""
     if objective is Objective.GOODPUT and base.faults is None:
-        raise NotSupported("faults", "the objective goodput counts what faults cost, and there are none")
+        raise NotSupported(
+            "faults", "the objective goodput counts what faults cost, and the scenario has none"
+        )
     dollars = [f"objective {objective.value}"] if objective is Objective.TOKENS_PER_DOLLAR else []
     dollars += ["a budget"] if limits.budget is not None else []
     tokens = [f"objective {objective.value}"] if objective is Objective.DAYS else []

@@ -65,9 +65,9 @@ class Means:
         prepare: Callable[[], None] = nothing_to_prepare,
         many: bool = False,
     ) -> Workers[Any, Any]:
-        """Who runs a function of what is made of the scenario ``base``: of ``many`` things, so that nobody
-        waits to see whether a pool is worth it. ``prepare`` loads what the function needs. Raises
-        ClusterError of Ray."""
+        """Workers that call ``function`` on layouts of the scenario ``base``. With ``many`` of these a pool
+        of processes starts at once, not when the work proves long. ``prepare`` loads what the function
+        needs. Raises ClusterError of Ray."""
         if self.ray:
             from .on_ray import OnRay
 
@@ -100,7 +100,7 @@ def plan(
     """The best layouts of a scenario, proven within the model.
 
     Args:
-        source, changes: as ``load_scenario`` takes them; a scenario stands for itself.
+        source, changes: a name, file or mapping and changes, as ``load_scenario`` takes them; or a Scenario.
         fix: fields and the values that they keep, ``{"parallelism.tp": 4}``.
         vary: further fields and the values that are tried, ``{"cluster.gpus": [64, 128]}``.
         axes: which of a layout's fields take several values where nothing is said of them: ``layout``, the
@@ -123,7 +123,7 @@ def plan(
             the framework cannot say in any layout.
         NotSupported: the scenario lacks what the objective or a limit counts.
         ValueError: an unknown objective or word for axes, a probability outside LEAST_FITS to 1, or 1, a
-            journal that is none.
+            file named as the journal that is not one.
     """
     wishes = wishes_of(
         top=top,
@@ -171,9 +171,8 @@ def planned(
     progress: Callable[[str], None] | None = None,
     screened: Callable[[Candidates], None] | None = None,
 ) -> LayoutPlan:
-    """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
-    from ..screen.screen import MANY
-
+    """As ``plan``, with a loaded scenario and checked ``wishes``. ``screened`` is called with all layouts
+    before any is replayed."""
     check_fields(fix, "fix", "{'parallelism.tp': 4}")
     check_axes(vary)
     say = progress or (lambda _: None)
@@ -186,11 +185,22 @@ def planned(
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
+    found = _searched(among, wishes, means, say)
+    timing["replay_s"] = time.perf_counter() - clock[-1]
+    timing["total_s"] = time.perf_counter() - clock[0]
+    return found.told(timing)
+
+
+def _searched(among: Candidates, wishes: Wishes, means: Means, say: Callable[[str], None]) -> Findings:
+    """Replay the most promising of the screened layouts, until the search has proven the best or must end."""
+    from ..screen.screen import MANY
+
     if means.ray:
         say("connecting to Ray")
     replays = ReplayOf()
     answering = Answering(replays, among.layouts.replayed)
-    workers = means.workers(answering, base, prepare=replays.load, many=len(among.layouts) >= MANY)
+    many = len(among.layouts) >= MANY
+    workers = means.workers(answering, among.base, prepare=replays.load, many=many)
     try:
         judging = Judging(
             scenario_of=among.layouts.scenario_of,
@@ -208,9 +218,7 @@ def planned(
         found.run()
     finally:
         workers.close()
-    timing["replay_s"] = time.perf_counter() - clock[-1]
-    timing["total_s"] = time.perf_counter() - clock[0]
-    return found.told(timing)
+    return found
 
 
 def planned_whole(
@@ -221,8 +229,8 @@ def planned_whole(
     means: Means,
     progress: Callable[[str], None] | None = None,
 ) -> LayoutPlan:
-    """As ``planned``, for a question of several plans: an interrupt ends it, and is no best so far that the
-    next plan would follow."""
+    """As ``planned``, for questions that take several plans: an interrupt raises KeyboardInterrupt, rather
+    than ending this plan with its best so far and going on with the next."""
     found = planned(base, fix, vary, wishes, means, progress)
     if found.certificate.interrupted:
         raise KeyboardInterrupt

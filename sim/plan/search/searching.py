@@ -43,27 +43,28 @@ QUICK = 2.0
 bound takes a fifth of one of a replay or less, and a replay is of a shortened step."""
 
 NEAR = 0.97
-"""What the bounds of screening are of steps, in the median (docs/decisions/0024-layouts-as-arrays.md): who is
-no further than that from the least bound is likely to be replayed."""
+"""Bounds of screening over replayed steps, in the median (docs/decisions/0024-layouts-as-arrays.md): a layout
+whose bound is within this factor of the least one is likely to be replayed."""
 
 MANY_NEAR = 20
 """Layouts so near, of short replays, from which on bounds by actions take less than the replays they save."""
 
 
 LOSES = 1.02
-"""Times the best objective: a layout whose bound is above that needs no replay of LONG to tell that it loses.
-In place of its factor stands what this is at least."""
+"""Times the best objective: a layout whose bound is above that loses without a LONG replay. Its factor is
+then reported as a lower bound."""
 
 LONG = 10_000
-"""Actions of a replay that is long, where messages share the network with blocks: it takes some seconds, of
-which a step without shared links takes a tenth."""
+"""Actions from which on a replay is long: it takes some seconds where messages share the network with
+blocks, and a tenth of that without shared links."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
-    ``limits``; ``audit`` of those ruled out are replayed. With an ``emission``, of those that it can say. At
-    most ``replays`` are spent on the proof. ``axes`` take several values where nothing is said of them.
+    """What is asked of a plan: the ``top`` best layouts by ``objective`` that fit with a probability of
+    ``fits`` and meet the ``limits``; with an ``emission``, only layouts that its framework can express.
+    ``audit`` layouts that bounds rule out are replayed all the same. At most ``replays`` are spent on the
+    proof. ``axes`` are the fields that take several values where they are neither fixed nor varied.
     """
 
     top: int = 5
@@ -78,11 +79,11 @@ class Wishes:
 
 @dataclass
 class LayoutSearch:
-    """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
-    step time; ``wall_s`` are then the seconds that a step takes with what faults cost. ``value`` is that of
-    whoever was judged; ``floor_s`` are the seconds that steps take at least by their actions, of layouts of
-    which that was asked: 0 where these do not tell, or nobody asked them. The ``beaten`` need no replay to be
-    off the front.
+    """One search. Where the objective is not a multiple of the step time, ``final`` turns a layout's value
+    into its true one, and ``wall_s`` are the seconds of a step including the cost of faults. ``value`` holds
+    the objective of each judged layout. ``floor_s`` holds lower bounds of steps by their actions, for the
+    layouts for which one was computed; 0 where none can be. The ``beaten`` are known to be off the front
+    without a replay.
     """
 
     among: Candidates

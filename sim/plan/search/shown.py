@@ -92,9 +92,9 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class BoldChoice:
-    """A layout that may not fit. ``faster``: by what share its step is shorter than the best choice's in the
-    objective's terms; ``promised``: by what share the pace to be expected is higher where it is tried first
-    and the best choice stands behind it. Both are None where there is no choice.
+    """A layout that may not fit. ``faster`` is the share by which it is better than the best choice by the
+    objective; ``promised`` the share by which the expected pace is higher if it is tried first and the best
+    choice is the fallback. Both are None where there is no best choice.
     """
 
     choice: Choice

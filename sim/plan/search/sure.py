@@ -1,10 +1,11 @@
 """How sure a plan is of its choice: the best layouts beside each other, under constants drawn anew.
 
-Knows a search; what is drawn is in sim/plan/certainty.py. Layouts are those of the least value among the
-first CONTENDERS by bound and all that was judged: the best is among them for certain, and what is not, is
-slower by more than errors make up for, or has as many before it. Nobody is replayed for this whose step is
-bounded action by action (sim/brief/floor.py): such a bound is within a hundredth of the step, and one field
-in which layouts differ moves them by more. So one stands as far above its own as those that were replayed.
+Knows a search; the random draws are in sim/plan/certainty.py. The contenders are the layouts of least value
+among the first CONTENDERS by bound and all judged ones. The best is certainly among them; a layout that is
+not is slower by more than errors can make up for, or has as many layouts before it. Layouts whose step is
+bounded action by action (sim/brief/floor.py) are not replayed for this: such a bound is within a hundredth of
+the step, and one field in which layouts differ moves them by more. Their step is taken to be as far above the
+bound as the steps of replayed layouts are.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from .searching import LayoutSearch
 
 CONTENDERS = 20
-"""Layouts that are held against each other."""
+"""Layouts that are compared with each other."""
 
 
 def unbounded_contenders(search: LayoutSearch) -> list[int]:
-    """Of the first CONTENDERS by screening those that take a replay, since there is no bound of theirs by
-    actions; all that come first by either bound are bounded before."""
+    """Those of the first CONTENDERS by screening that need a replay, since no bound by actions is possible.
+    All layouts that come first by either bound are bounded before."""
     first = in_turn(search.screened_bound)[:CONTENDERS]
     search.tighten({search.lighter(i) for i in first} & {*first})
     search.tighten(i for i in first if not search.tells(i))

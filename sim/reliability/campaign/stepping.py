@@ -102,7 +102,7 @@ def _told_to_leave(state: ReplicationState, place: StepPosition, fault: Fault) -
 
 
 def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepStretch:
-    """The stretch from now on: how long a step takes, and what of it counts."""
+    """The stretch of steps from now on: how long a step takes, and how much of it is useful."""
     plan, rules = state.plan, state.plan.recovering
     slowed = plan.step_s
     if state.effects:

@@ -34,7 +34,8 @@ def _check_policy(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
         raise ValueError(f"recovery.elastic.replicas: {rules.policy} needs two replicas or more")
     if rules.policy == "per_step_ft" and rules.warm is not None:
         raise ValueError(
-            "recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone"
+            "recovery.spares: with per_step_ft a replica is back after elastic.rejoin, whatever spares there "
+            "are; leave it out"
         )
     if rules.policy == "peer_memory" and blocks.checkpoint.peer_memory is None:
         raise ValueError("checkpoint.peer_memory: the policy peer_memory needs it")
@@ -61,11 +62,11 @@ def _check_copies(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
 
 
 def _check_kinds(plan: CampaignPlan) -> None:
-    """Faults last, and something notices those that hang."""
+    """ValueError for faults that exist only within a step, and for hangs that nothing would notice."""
     if single := next((name for name in sorted(_kinds_of(plan)) if get_kind(name).of_a_step), None):
         raise ValueError(
-            f"faults: {single}: it is of a single step, and a campaign knows what lasts; ask stepsim run for "
-            "the step, and give its time as step_time, or the block checkpoint"
+            f"faults: {single}: it exists only within a step, not over weeks; simulate the step with stepsim "
+            "run, and give its time as step_time, or the block checkpoint"
         )
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
     if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):

@@ -1,4 +1,4 @@
-"""Records of real faults: which host failed when, for how long, of what; and they as faults of a job.
+"""Records of real faults: which host failed when, for how long, and why; and how they become faults of a job.
 
 Knows the format that StepFun published (InfiniteHBD-Trace: a list of events in JSON, ``event_time`` in days).
 Hosts that never failed are not in it: how many there were must be given. Does not know what faults cost.
@@ -57,8 +57,8 @@ def read_record(path: Path, hosts: int | None = None) -> FaultRecord:
     """The record in ``path``, of ``hosts`` hosts (None: those that failed).
 
     Raises:
-        ValueError: naming file and event: no such record, times out of order, an end without a fault, more
-            hosts that failed than there were.
+        ValueError: naming file and event: the file is not such a record, times are out of order, a fault ends
+            that never began, or more hosts failed than there are.
     """
     document = load_json(read_bytes(path), path, TRACES)
     if not isinstance(document, list) or not document:

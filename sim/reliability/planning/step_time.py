@@ -222,7 +222,8 @@ class SimulatedStep:
         return self._wrong[effect]
 
     def _simulated(self, degradation: DegradationKey) -> float:
-        """Makespans are compared: the time from step to step differs from them by what does not slow down."""
+        """Seconds of a step with the degradation: those of the healthy step times a ratio of makespans. The
+        time from step to step differs from a makespan by a part that does not slow down."""
         if degradation not in self.simulated:
             if not degradation:
                 from ...simulate import simulate

@@ -52,7 +52,7 @@ class FittedLaw:
 def fits(times_s: Sequence[float], seed: int = 0) -> tuple[FittedLaw, ...]:
     """The laws fitted to times above zero, the best by Akaike's criterion first.
 
-    ValueError for fewer than 8 times, or times that are none.
+    ValueError for fewer than 8 times, or times that are not finite and above zero.
     """
     times = np.asarray(times_s, dtype=np.float64)
     if len(times) < FEWEST or not (np.isfinite(times) & (times > 0)).all():

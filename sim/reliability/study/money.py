@@ -17,9 +17,9 @@ SPARES = "spares"
 
 @dataclass(frozen=True, kw_only=True)
 class Money:
-    """``total`` in ``currency`` for the GPUs held over the mean run, ``parts`` of it by what the wall clock
-    of the job's GPUs went to (as the waterfall) and for spares. ``per_useful_gpu_hour`` is the price of an
-    hour of a GPU that counts: what spares, intervals and repairs can make less.
+    """``total`` is the cost, in ``currency``, of the GPUs held over the mean run; ``parts`` divide it into
+    the categories of the waterfall, and spares. ``per_useful_gpu_hour`` is the cost of a GPU-hour of useful
+    work, which better spares, checkpoint intervals and repairs can lower.
     """
 
     currency: str

@@ -120,7 +120,7 @@ def _held(stage: StageMemory) -> dict[str, float]:
 
 
 def _sizes(stage: StageMemory, name: str, moving: list[tuple[float, ...]]) -> list[float]:
-    """The bytes of a term, for each of what comes and goes."""
+    """The bytes of a term at each moment."""
     if name in MOVING:
         place = MOVING.index(name)
         return [sizes[place] for sizes in moving]

@@ -35,10 +35,10 @@ def command(
 
 
 def changes(scenario: Scenario, choice: Choice) -> Mapping[str, Any]:
-    """The settings that make the choice of the scenario: those that differ, where these are enough.
+    """The settings that turn the scenario into the choice: only those that differ, if these are enough.
 
-    A field that the scenario leaves out follows others; where it would follow to something else, all settings
-    are said.
+    A field that the scenario leaves out follows from others; where it would follow to another value, all
+    settings are stated.
     """
     settings = written(choice.settings)
     few = {name: value for name, value in settings.items() if value != field_value(scenario, name)}

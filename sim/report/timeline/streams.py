@@ -17,10 +17,10 @@ MOST_BOXES = 2000
 
 
 def stream_rows(result: Result) -> tuple[Track, ...]:
-    """Rows of what data parallelism sends, by kind, and one for each other axis; where all ranks do the same
-    and no pipeline is there.
+    """A row for each kind of collective of data parallelism, and one for each other axis, if all ranks do the
+    same and there is no pipeline.
 
-    So that what sharded parameters send, and behind which layers it hides, can be seen.
+    They show the collectives of sharded parameters, and the layers behind which these hide.
     """
     if result.pipelined or len(result.ranks) != 1:
         return ()

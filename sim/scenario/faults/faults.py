@@ -159,7 +159,7 @@ class Event(Magnitude):
     def _sound(self) -> Event:
         if self.trace is not None:
             if self.model_fields_set - {"trace"}:
-                raise ValueError("trace stands alone: its file says when, what and where")
+                raise ValueError("trace takes no other keys: its file says when, what and where")
             return self
         if self.kind is None:
             raise ValueError(f"kind is required; known: {', '.join(kind_names())}")

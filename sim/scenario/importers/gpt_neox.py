@@ -281,7 +281,7 @@ def _tensor_parallelism(settings: Settings, tp: int) -> None:
     if tp > 1:
         settings.refuse(
             "gpt_j_residual",
-            "attention and MLP beside each other share one all-reduce under tensor parallelism, which "
+            "attention and MLP in parallel share one all-reduce under tensor parallelism, which "
             "is not modelled",
         )
     draft.note(

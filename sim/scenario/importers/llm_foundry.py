@@ -251,7 +251,7 @@ def _reduction(settings: Settings, *, sharded: bool) -> None:
     name = "fsdp_config.mixed_precision"
     mixed = settings.choice(name, among={"pure": 2, "default": 4, "full": None}, default=4)
     if mixed is None:
-        settings.refuse(name, "FULL (all in 32 bit) is not modelled beside 16-bit GEMMs")
+        settings.refuse(name, "FULL (all in 32 bit) is not modelled with 16-bit GEMMs")
     if mixed == 4 and sharded:
         origin = settings.origin(name, default=f"{DEFAULT}: DEFAULT")
         settings.draft.put("software.gradients.reduce_grad_bytes", 4, origin)

@@ -117,7 +117,7 @@ def _count_of_table(settings: Settings, rows: dict[Any, Any]) -> str | None:
         return given or counts[0]
     if given and len(counts) == 1 and given.isdigit():
         settings.draft.note(
-            f"the table has {counts[0]} GPUs; the batch is as told, whatever the number of GPUs"
+            f"the recipe's table is for {counts[0]} GPUs; its batch is kept for any number of GPUs"
         )
         return counts[0]
     settings.draft.ask("gpus", f"the table has {', '.join(counts)} GPUs", next(iter(counts), "8"))

@@ -48,7 +48,7 @@ def put_precision(settings: Settings) -> None:
         )
         for name in ("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
             if settings.has(name):
-                draft.note(f"{name}: all layers are in FP8 here; a few of them in 16 bit are not told apart")
+                draft.note(f"{name}: all layers run in FP8 here; keeping a few in 16 bit is not modelled")
     elif settings.has("fp8_param_gather"):
         settings.flag("fp8_param_gather"), settings.flag("fp8_param")
     if (four := settings.text("fp4_format", "fp4")) not in (None, "False", "none", "null"):
@@ -184,7 +184,7 @@ def _overlap(settings: Settings, megatron: Megatron) -> None:
     if gathers and not (draft.get("parallelism.zero") and reduces):
         settings.refuse(
             "overlap_param_gather",
-            "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
+            "it needs --use-distributed-optimizer and --overlap-grad-reduce",
         )
     for name, on in (("overlap_grad_reduce", reduces), ("overlap_param_gather", gathers)):
         draft.put(f"software.gradients.{name}", on, settings.origin(name, default=f"{DEFAULT}: off"))

@@ -158,9 +158,7 @@ def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
     if megatron.version >= (4, 4):
         wanted = settings.flag("tp_comm_overlap")
         if wanted and not draft.get("parallelism.sequence_parallel"):
-            settings.refuse(
-                "tp_comm_overlap", "it takes --sequence-parallel and tensor parallelism beside it"
-            )
+            settings.refuse("tp_comm_overlap", "it needs --sequence-parallel and tensor parallelism")
         draft.put(
             "software.exchange.tp_comm_overlap",
             wanted,
@@ -168,7 +166,7 @@ def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
         )
     for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
         if settings.text(name):
-            draft.note(f"{name}: the sizes of user buffers are not told apart")
+            draft.note(f"{name}: the size of user buffers makes no difference here")
     for name in _PARTS_OF_OVERLAP:
         settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
     if settings.flag("no_async_tensor_model_parallel_allreduce"):
@@ -237,7 +235,7 @@ def _exchanges(settings: Settings) -> None:
     on = {name: settings.flag(name) for name in _ABOUT_EXPERTS}
     for name in ("moe_permute_fusion_into_hybridep", "moe_deepep_num_sms", "moe_hybridep_num_sms"):
         if settings.has(name) and moe:
-            settings.draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
+            settings.draft.note(f"{name}: a dispatcher's SMs and fusions make no difference here")
     if moe:
         if on["moe_router_force_load_balancing"]:
             origin = settings.origin("moe_router_force_load_balancing")
@@ -386,7 +384,7 @@ def put_environment(settings: Settings, environment: Mapping[str, Setting]) -> N
             draft.put("cluster.message_chunk", f"{chunk} B", f"{_CHUNK}={chunk}")
     for name in _QUIET:
         if name in texts:
-            draft.note(f"{name}={texts[name]} is not told apart from what the preset's runs had")
+            draft.note(f"{name}={texts[name]} makes no difference here; the preset's value stands for it")
 
 
 def _put_nccl(draft: Draft, field: str, variable: Setting) -> None:

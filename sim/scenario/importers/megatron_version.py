@@ -115,8 +115,7 @@ def version_of(settings: Settings, told: str | None) -> Megatron:
     version = max(least, most)
     shown = "the newest that is known" if version == NEWEST else f"as of {_shown(version)}"
     settings.draft.note(
-        f"the version of Megatron-LM is not told; by the options it is taken as {shown} "
-        f"(--framework-version says it)"
+        f"the version of Megatron-LM is not stated; its options suggest {shown} (--framework-version sets it)"
     )
     return Megatron(version=version, shown=_shown(version))
 

@@ -102,7 +102,7 @@ def read_swift(job: ImportJob) -> Imported:
     era = era_of(settings, job.version)
     draft.version = job.version or str(era)
     if job.version is None:
-        draft.note(f"the version of ms-swift is not told; by its arguments it is taken as {era}")
+        draft.note(f"the version of ms-swift is not stated; its arguments suggest {era}")
     core = start is not None and (start["who"] == "megatron" or start["core"] is not None)
     _refuse_other_tasks(settings, start, core=core)
     open_documents(settings)

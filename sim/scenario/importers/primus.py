@@ -161,7 +161,7 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, {})
     if settings.flag("use_turbo_attention") or settings.flag("use_turbo_gemm"):
-        draft.note("kernels of Primus-Turbo are not told apart from those of the preset")
+        draft.note("kernels of Primus-Turbo are not modelled; the preset's stand for them")
     put_machine(settings)
     settle(settings, "primus", "megatron-lm")
     return draft.finished()

@@ -211,9 +211,7 @@ def _refuse_stages(settings: Settings, pp: int) -> None:
         "parallelism.pipeline_parallel_split_points"
     )
     if points is not None and points.value not in ([], "") and pp > 1:
-        settings.refuse(
-            points.name, "split points that are told are not read; give stage_split in a scenario"
-        )
+        settings.refuse(points.name, "stated split points are not read; give stage_split in a scenario")
 
 
 def _stages(settings: Settings, layers: int, chunks: int, less: tuple[int, int] | None, ends: int) -> None:

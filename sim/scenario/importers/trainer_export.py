@@ -62,7 +62,7 @@ def _check_axes(scenario: Scenario) -> None:
         Problem(
             mark=Mark(file="scenario"),
             path=f"parallelism.{axis}",
-            message="DeepSpeed cannot say this beside a Trainer, whose parallelism is data parallelism",
+            message="a Trainer's DeepSpeed file cannot express this: it has data parallelism alone",
             value=size,
         )
         for axis, size in sizes.items()
