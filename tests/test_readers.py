@@ -99,7 +99,7 @@ def test_nvlink_domains_of_a_group(gpu: str, ranks: int, hosts: int, domains: in
         (KERNELS.replace("bf16,0.002", "bf17,0.002"), ":3: dtype: .*'bf17'"),
         (
             KERNELS.replace(f"attention,{GPU}", "attention,A100-SXM4-80GB"),
-            "A100-SXM4-80GB beside H100-SXM5-80GB",
+            "A100-SXM4-80GB after H100-SXM5-80GB",
         ),
         (KERNELS.replace(GPU, "H10O"), ":2: gpu: .*'H10O'"),
         (KERNELS.replace(GPU, ""), "give --gpu"),
