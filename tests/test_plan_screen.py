@@ -81,9 +81,7 @@ def what_comes_and_goes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def spaces(
-    draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False, pairs: bool = False
-) -> Space:
+def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False, pairs: bool = False) -> Space:
     """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
     where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts. ``pairs``: experts
     on other ranks, whose exchanges overlap layers of another microbatch."""

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from ...lowering.layers.local_shape import LocalShape
     from ...lowering.layers.stages import Stage
-    from ...lowering.sharded import CountedBlocks, Sharding
+    from ...lowering.sharded import Sharding
+    from ...lowering.sharding.rows import CountedBlocks
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]

@@ -51,7 +51,8 @@ def steps_of(orders: Orders, pipeline: Pipeline, longer: Orders = ()) -> RankSte
     counted, more = ([_counted(order, pipeline) for order in found] for found in (orders, longer or orders))
     kinds = tuple(dict.fromkeys(kind for one in (*counted, *more) for kind in one))
     counts, longest = (
-        np.array([[one[kind] for kind in kinds] for one in found], dtype=np.int64) for found in (counted, more)
+        np.array([[one[kind] for kind in kinds] for one in found], dtype=np.int64)
+        for found in (counted, more)
     )
     alone = {step for order in orders for step in order if isinstance(step, Action)}
     return RankSteps(
