@@ -266,6 +266,39 @@ def test_the_proposed_of_all_axes_are_the_best_of_all_that_fit() -> None:
     assert [one.figures.step_time_s for one in found.choices] == pytest.approx(steps[:6], rel=1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pp", [1, 2])
+def test_the_proposed_with_exchanges_beside_other_layers_are_the_best_of_all_that_fit(pp: int) -> None:
+    fix: dict[str, Any] = {
+        "parallelism.cp": 1,
+        "parallelism.pp": pp,
+        "parallelism.etp": 1,
+        "parallelism.vpp": 2 if pp > 1 else 1,
+        "parallelism.stage_split": "uniform",
+        "parallelism.order": "tp-cp-ep-dp-pp",
+        "schedule": "interleaved" if pp > 1 else "none",
+        "training.recompute": "none",
+        "parallelism.fsdp_shard_size": None,
+    }
+    run = job(parallelism__zero=1, parallelism__sequence_parallel=True, model__moe=MOE)
+    found = plan(run, fix=fix, axes="all", top=6, audit=5, jobs=1)
+    among, _ = candidates_of(run, fix, {}, lambda _: None, axes=Axes.ALL)
+    fits = np.flatnonzero(among.fit_probability >= 0.9).tolist()
+    steps = sorted(brief_step(among.layouts.replayed(i)).step_time_s for i in fits)
+    assert {*among.layouts.columns["software.exchange.moe_a2a_overlap"].tolist()} == {False, True}
+    assert found.certificate.optimal
+    assert found.certificate.replayed < len(fits)
+    assert [one.figures.step_time_s for one in found.choices] == pytest.approx(steps[:6], rel=1e-9)
+
+
+def test_the_overlap_of_exchanges_is_tried_where_experts_lie_on_other_ranks() -> None:
+    run = job(model__moe=MOE, parallelism__sequence_parallel=True)
+    columns = space_of(run, fix={"training.recompute": "none"}, axes=Axes.ALL).columns
+    beside = columns["software.exchange.moe_a2a_overlap"]
+    assert beside.any()
+    assert (columns["parallelism.ep"][beside] > 1).all()
+
+
 def test_a_number_is_found_over_all_axes_where_these_are_asked_for() -> None:
     legal = []
     for axes in ("layout", "all"):

@@ -81,13 +81,17 @@ def what_comes_and_goes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) -> Space:
+def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False, pairs: bool = False) -> Space:
     """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
-    where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts."""
-    schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
+    where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts. ``pairs``: experts
+    on other ranks, whose exchanges overlap layers of another microbatch."""
+    some = ["none", "none", "interleaved", "interleaved", *filter(_pairs, names())]
+    schedule = draw(st.sampled_from(some if pairs else ["none", *names()]), label="schedule")
     preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
-    moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
+    moe, mtp = pairs or draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
     held = draw(what_comes_and_goes(), label="held")
+    if preset.startswith("nanotron") and held:  # which shards each parameter
+        held["gradients"]["zero1_broadcasts"] = False
     own = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
@@ -117,8 +121,16 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) ->
         chunks = get(schedule).chunks
         vary |= {"schedule": [schedule], "parallelism.pp": [2, 3, 4] if uneven else [2, 4]}
         vary |= {"parallelism.vpp": [1, 2] if chunks == 1 else [chunks]}
+    if pairs:
+        vary |= {"parallelism.zero": AXES["parallelism.zero"]}
+        vary |= {"software.exchange.moe_a2a_overlap": [True], "parallelism.ep": [2, 4]}
     rest = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
     return space_of(own, vary={**rest, **vary})
+
+
+def _pairs(schedule: str) -> bool:
+    """Whether a schedule runs forwards beside backwards, or may."""
+    return get(schedule).overlaps
 
 
 def assert_needed(run: Scenario, result: Result, needed_bytes: float) -> None:
@@ -168,6 +180,22 @@ def test_no_step_of_ranks_that_are_placed_unevenly_is_shorter_than_its_bounds(
     assert_needed(run, result, found.needed_bytes[i])
     assert 0.0 < found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@examples(15)
+@given(space=spaces(pairs=True), data=st.data())
+def test_no_step_with_exchanges_beside_other_layers_is_shorter_than_its_bounds(
+    space: Space, data: st.DataObject
+) -> None:
+    """Without a pipeline and with one, with and without gathers and reductions beside pairs."""
+    if not len(space):
+        return
+    run = space.scenario_of(i := data.draw(st.integers(0, len(space) - 1), label="layout"))
+    step_s, found = simulate(run).step_time_s, screen(space, within=float("inf"))
+    assert 0.0 < found.bound_s[i] <= step_s * (1 + 1e-9)
+    assert found.bound_s[int(space.lighter[i])] <= step_s * (1 + 1e-9)
+    assert Search().floor_of(run) <= step_s * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -245,6 +273,29 @@ def test_no_step_of_products_in_two_passes_is_shorter_than_its_bounds(preset: st
         assert 0.0 < found.bound_s[i] <= step_s * (1 + 1e-9)
         assert search.floor_of(space.scenario_of(i)) <= step_s * (1 + 1e-9)
         assert search.least_of(space.scenario_of(i)).step_time_s <= step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("layout", "least"),
+    [
+        ({"parallelism.pp": 1, "parallelism.zero": 1, "schedule": "none"}, (0.9, 0.96)),
+        ({"parallelism.pp": 1, "parallelism.zero": 3, "schedule": "none"}, (0.95, 0.95)),
+        ({"parallelism.pp": 2, "parallelism.vpp": 4, "schedule": "interleaved"}, (0.9, 0.96)),
+    ],
+    ids=["no pipeline", "sharded parameters", "interleaved"],
+)
+def test_a_step_with_exchanges_beside_other_layers_is_little_longer_than_its_bounds(
+    layout: dict[str, Any], least: tuple[float, float]
+) -> None:
+    """Of many microbatches, whose order is known from few of them; of shards, with what is gathered and
+    reduced beside each pair."""
+    fields = {"parallelism.vpp": 1, "parallelism.dp": None, "software.exchange.moe_a2a_overlap": True}
+    fields |= {"parallelism.tp": 2, "parallelism.sequence_parallel": True, "training.recompute": "none"}
+    run = load_scenario("mixtral-8x7b-h100").with_(fields | layout)
+    space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
+    step_s = simulate(run).step_time_s
+    assert least[0] * step_s < screen(space, within=float("inf")).bound_s[0] <= step_s
+    assert least[1] * step_s < Search().floor_of(run) <= step_s
 
 
 @pytest.mark.parametrize(

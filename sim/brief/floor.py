@@ -10,7 +10,7 @@ which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain
@@ -18,37 +18,33 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...schedules.orders.action import Action
+from ...schedules.orders.action import Action, Overlap, parts
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.slowest import ways_exchange_s
 from ..lowering.tables import Tables, ordered_by
 from ..lowering.without_messages import ranks_without_messages
 from ..program.program import Collective, Compute, RepeatedBlocks
-from ..program.solo import solo_ends
 from ..scenario.sharding import sharding_rule
 from .action_turns import FORWARD, turns_of_actions
-from .arrivals import ActionArrivals
+from .arrivals import ActionArrivals, Coming
+from .timed_blocks import TimedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...schedules.orders.action import Orders, Step
     from ..lowering.plan import StepPlan
     from ..lowering.without_messages import RankWithoutMessages
-    from ..program.program import Block, Op
+    from ..program.program import Op
     from .action_turns import ActionTurns
-    from .arrivals import Coming
-
-
-PARTS = 8
-"""Equal parts of a layer; it is worked out what the layer takes if SMs are taken up to the end of each."""
 
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     """A lower bound of the step in seconds; 0 where none is known.
 
-    None is known with overlapped forwards and backwards, microbatches in both directions, steps that overlap,
-    unequal expert loads, activations that are offloaded, and sharded gradients that are reduced at the end.
+    None is known with microbatches in both directions, steps that overlap, unequal expert loads, activations
+    that are offloaded, and sharded gradients that are reduced at the end.
     Where ranks are placed in several ways, it is the bound of the pipeline whose groups take the longest.
     """
     if not _tells(plan):
@@ -58,18 +54,29 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
         ("actions in turn", *ordered_by(plan.scenario, plan.shape)),
         lambda: turns_of_actions(plan.orders, plan.shape),
     )
-    if turns is None:
-        return 0.0
-    timed = _Timed(sms=plan.cluster.gpu.sms)
+    timed = TimedBlocks(sms=plan.cluster.gpu.sms)
+    # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
+    paired = TimedBlocks(sms=0)
     pipeline = _slowest_pipeline(plan)
     arrivals = ActionArrivals(plan=plan.of_groups(pipeline[0]) if pipeline else plan)
     joined = _Joined(members=joined_communicators(plan))
     sharded = sharding_rule(plan.scenario) is not None
     ranks = [
-        _Rank(index=index, written=written, timed=timed, arrivals=arrivals, joined=joined, sharded=sharded)
+        _Rank(
+            index=index,
+            written=written,
+            timed=timed,
+            paired=paired,
+            arrivals=arrivals,
+            joined=joined,
+            sharded=sharded,
+        )
         for index, written in enumerate(ranks_without_messages(plan, known, pipeline))
     ]
-    _Pass(turns=turns, ranks=ranks).run()
+    if turns is None:
+        _run_steps(plan.orders, ranks)
+    else:
+        _Pass(turns=turns, ranks=ranks).run()
     for rank in ranks:
         rank.written.end()
     left = ranks
@@ -97,51 +104,6 @@ def _slowest_pipeline(plan: StepPlan) -> tuple[int, ...]:
     slowness = way_s[plan.placements.of_rank[pipelines]]
     slowest = np.lexsort((-slowness.sum(axis=1), -slowness.max(axis=1)))[0]
     return tuple(pipelines[slowest].tolist())
-
-
-@dataclass(kw_only=True)
-class _Timed:
-    """Seconds of blocks on a GPU with so many ``sms``; each distinct block is timed once."""
-
-    sms: int
-    blocks: dict[tuple[Block, float, int], float] = field(default_factory=dict)
-    rows: dict[tuple[int, float], float] = field(default_factory=dict)  # by identity: programs hold them
-
-    def of(self, work: RepeatedBlocks, taken: float) -> float:
-        """Seconds of repeated blocks if a share ``taken`` of the SMs is held all the while."""
-        found = self.rows.get((id(work), taken))
-        if found is None:
-            found = sum(count * self._block(block, taken) for block, count in work.blocks)
-            self.rows[id(work), taken] = found
-        return found
-
-    def beside(self, work: RepeatedBlocks, taken: float, until_s: float) -> float:
-        """Seconds of repeated blocks if a share ``taken`` of the SMs is held for the first ``until_s``
-        seconds. Never more than that takes, and little less."""
-        if until_s <= 0.0:
-            return self.of(work, 0.0)
-        if until_s >= (all_s := self.of(work, taken)):
-            return all_s
-        found_s = 0.0
-        for block, count in work.blocks:
-            slow_s = self._block(block, taken)
-            slowed = min(count, int(until_s / slow_s)) if slow_s > 0.0 else count
-            found_s, until_s = found_s + slowed * slow_s, until_s - slowed * slow_s
-            if slowed < count:
-                found_s += self._block(block, taken, int(PARTS * until_s / slow_s))
-                found_s += (count - slowed - 1) * self._block(block, 0.0)
-                until_s = 0.0
-        return found_s
-
-    def _block(self, block: Block, taken: float, parts: int = PARTS) -> float:
-        """Seconds of a block if so many of its parts run without those SMs."""
-        if not parts:
-            taken, parts = 0.0, PARTS
-        key = block, taken, parts
-        if key not in self.blocks:
-            until_s = math.inf if parts >= PARTS else self._block(block, taken) * parts / PARTS
-            self.blocks[key] = solo_ends(block, sms=self.sms, taken=taken, until_s=until_s)[0]
-        return self.blocks[key]
 
 
 @dataclass(kw_only=True)
@@ -254,6 +216,24 @@ class _Pass:
             heappush(self.apart, after)
 
 
+def _run_steps(orders: Orders, ranks: Sequence[_Rank]) -> None:
+    """Run orders in which forwards run beside backwards, step by step: each rank goes on until it waits for
+    another."""
+    for rank in ranks:
+        rank.begin()
+    done = bytearray(len(ranks[0].arrivals.done_s))
+    left = [deque(order) for order in orders]
+    while any(left):
+        for rank, order in zip(ranks, left, strict=True):
+            while order:
+                inputs = rank.inputs_of(order[0])
+                if not all(one.awaited < 0 or done[one.awaited] for one in inputs.values()):
+                    break
+                rank.writes_step(order.popleft(), inputs)
+                for one in inputs.values():
+                    done[one.first] = 1
+
+
 @dataclass(kw_only=True)
 class _Rank:
     """One rank during the pass.
@@ -264,11 +244,15 @@ class _Rank:
     the last op that ran. Collectives behind one that holds no SMs (on ``unheld`` streams) may leave a gap,
     and are not counted. If the layout is ``sharded``, blocks may contain collectives that are queued behind
     others on their stream, so that nothing that runs beside blocks is counted.
+
+    Of a ``step`` that was written whole, each action, and a pair of two, has its times of blocks, its numbers
+    and when its inputs arrive. The blocks of a pair have ``paired`` times.
     """
 
     index: int
     written: RankWithoutMessages
-    timed: _Timed
+    timed: TimedBlocks
+    paired: TimedBlocks
     arrivals: ActionArrivals
     joined: _Joined
     sharded: bool = False
@@ -283,6 +267,7 @@ class _Rank:
     taken_until_s: float = 0.0
     unheld: set[str] = field(default_factory=set)
     moved: bool = False
+    step: dict[str, tuple[TimedBlocks, tuple[int, ...], float]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Run what comes before all actions."""
@@ -305,6 +290,44 @@ class _Rank:
         self._run_written()
         if not self.ran:
             done_s[self.number] = max(self.arrived_s, self.free_s.get("compute", 0.0))
+
+    def inputs_of(self, step: Step) -> dict[Action, Coming]:
+        """What each action of a step waits for."""
+        found = {}
+        for action in parts(step):
+            first, awaited, message_s = self.arrivals.coming(action, self.index)
+            here = action.microbatch
+            found[action] = Coming(first + here, awaited + here if awaited >= 0 else -1, message_s)
+        return found
+
+    def writes_step(self, step: Step, inputs: Mapping[Action, Coming]) -> None:
+        """Write and run a step of the order with everything around it. A forward and a backward that do not
+        run as one are written one after the other."""
+        done_s = self.arrivals.done_s
+        arrived_s = {
+            action: 0.0 if one.awaited < 0 else done_s[one.awaited] + one.message_s
+            for action, one in inputs.items()
+        }
+        self.step = {
+            str(action): (self.timed, (one.first,), arrived_s[action]) for action, one in inputs.items()
+        }
+        if isinstance(step, Overlap):
+            both = tuple(one.first for one in inputs.values())
+            self.step[str(step)] = self.paired, both, max(arrived_s.values())
+        self.written.write(step)
+        self._run_written()
+        for action, one in inputs.items():
+            if not done_s[one.first]:
+                done_s[one.first] = max(arrived_s[action], self.free_s.get("compute", 0.0))
+
+    def _step_end_s(self, op: Op, work: RepeatedBlocks, start_s: float) -> float:
+        """The end of blocks of a step that was written whole."""
+        timed, numbers, arrived_s = self.step.get(op.action, (self.timed, (), 0.0))
+        start_s = max(start_s, arrived_s)
+        end_s = start_s + timed.beside(work, self.taken, self.taken_until_s - start_s)
+        for number in numbers:
+            self.arrivals.done_s[number] = end_s
+        return end_s
 
     def _run_written(self) -> None:
         whole = self.ops_end()
@@ -334,6 +357,8 @@ class _Rank:
         """The end of an op that may start at ``start_s``; None while it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
+            if self.step:
+                return self._step_end_s(op, work, start_s)
             start_s = max(start_s, self.arrived_s)
             end_s = start_s + self.blocks_s(work, start_s)
             self.arrivals.done_s[self.number], self.ran = end_s, True

@@ -57,9 +57,9 @@ class RankWithoutMessages:
         """Append what comes before all actions."""
         self._writer.begin()
 
-    def write(self, action: Action) -> None:
-        """Append an action, with what is gathered and reduced around it."""
-        self._writer.run(action)
+    def write(self, step: Step) -> None:
+        """Append an action or a pair, with what is gathered and reduced around it."""
+        self._writer.run(step)
 
     def end(self) -> None:
         """Append what comes after all actions."""

@@ -67,10 +67,9 @@ SHARD, ORDER, RECOMPUTE = "parallelism.fsdp_shard_size", "parallelism.order", "t
 GRAD_REDUCE = "software.gradients.overlap_grad_reduce"
 PARAM_GATHER = "software.gradients.overlap_param_gather"
 TP_OVERLAP = "software.exchange.tp_comm_overlap"
-SWITCHES = (GRAD_REDUCE, PARAM_GATHER, TP_OVERLAP)
-"""Switches of overlap that are tried. That of exchanges of experts stays the scenario's own: without a
-pipeline the bound of a layout that has it on is far below its step (bound.py), so that a proof over all of
-them takes hundreds of replays. ``--vary`` names it."""
+MOE_OVERLAP = "software.exchange.moe_a2a_overlap"
+SWITCHES = (GRAD_REDUCE, PARAM_GATHER, TP_OVERLAP, MOE_OVERLAP)
+"""Switches of overlap that are tried."""
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 """Replicas next to one another, or the ranks of a pipeline: the two that Megatron core has

@@ -19,6 +19,7 @@ from ..scenario.sharding import sharding_rule
 from .axes import (
     DP,
     GRAD_REDUCE,
+    MOE_OVERLAP,
     ORDER,
     ORDERS,
     PARAM_GATHER,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 TP, CP, PP = "parallelism.tp", "parallelism.cp", "parallelism.pp"
 VPP, EP, ETP = "parallelism.vpp", "parallelism.ep", "parallelism.etp"
 SP, SPLIT, ZERO = "parallelism.sequence_parallel", "parallelism.stage_split", "parallelism.zero"
+MICRO_BATCH = "training.micro_batch"
 TWICE = "the same twice"
 
 
@@ -88,6 +90,7 @@ def of_all_axes(scenario: Scenario) -> Iterator[LayoutRule]:
         _where_it_tells(scenario, GRAD_REDUCE, (TP, CP, DP, EP, ETP), _reduces),
         _gathers_where_they_tell(scenario),
         _where_it_tells(scenario, TP_OVERLAP, (TP, SP), _exchanges),
+        _where_it_tells(scenario, MOE_OVERLAP, (DP, PP, EP, MICRO_BATCH), _pairs),
     )
     yield LayoutRule(reads=(TP, CP, PP, DP, ORDER), breaks=_same_order(scenario), about=ORDER)
     yield LayoutRule(reads=(TP, CP, DP, SHARD), breaks=_odd_shards, about=SHARD, keeps_own=True)
@@ -149,6 +152,12 @@ def _gathers(draft: Scenario) -> bool:
 def _exchanges(draft: Scenario) -> bool:
     """Whether tensor parallelism gathers and scatters what the overlap could hide."""
     return draft.parallelism.shards_sequence
+
+
+def _pairs(draft: Scenario) -> bool:
+    """Whether experts lie on other ranks, and a forward of one microbatch may follow a backward of
+    another."""
+    return draft.parallelism.ep > 1 and (draft.parallelism.pp > 1 or draft.num_microbatches > 1)
 
 
 def _same_order(scenario: Scenario) -> Callable[[Scenario], str]:

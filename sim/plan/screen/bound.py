@@ -54,7 +54,7 @@ class BoundScreen:
     times: ActionTimes
     sharded: ShardedTimes = field(init=False)
     turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
-    steps: dict[tuple[object, tuple[int, ...]], RankSteps] = field(default_factory=dict)
+    steps: dict[tuple[object, tuple[int, ...], bool], RankSteps] = field(default_factory=dict)
     added: dict[object, bool] = field(default_factory=dict)
     messages: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -97,8 +97,8 @@ class BoundScreen:
         found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
         if uneven.any() and self._in_turn(draft, int(rows[0])):
             found = np.maximum(found, self._of_slowest(draft, pipeline, rows, forward_s, back_s))
-        if together and not uneven.any() and self._whole(int(rows[0]), microbatches):
-            found = np.maximum(found, self._of_steps(draft, pipeline, rows))
+        if together and not uneven.any() and self._known(int(rows[0]), microbatches):
+            found = np.maximum(found, self._of_steps(draft, pipeline, rows, microbatches))
         if schedule.filling and pipeline.held[1:] and not together:
             message_s = self._message_s(rows)
             turns, every = self._turns(int(rows[0]), pipeline), (np.stack(forward_s), np.stack(back_s))
@@ -161,11 +161,15 @@ class BoundScreen:
         longest: Floats = busy[rank, each]
         return longest
 
-    def _whole(self, row: int, microbatches: Codes) -> bool:
-        """Whether the known orders of a layout have all of these microbatches, in steps that end in turn."""
+    def _known(self, row: int, microbatches: Codes) -> bool:
+        """Whether all steps of these layouts are known, which end in turn: their orders are whole, or go on
+        as they are known to repeat."""
         draft = self.tables.draft(row)
-        streams = schedule_named(draft.schedule).weight_versions is not None
-        return not streams and bool(np.all(microbatches == self.tables.shape(row).microbatches))
+        schedule = schedule_named(draft.schedule)
+        if schedule.weight_versions is not None:
+            return False
+        whole = bool(np.all(microbatches == self.tables.shape(row).microbatches))
+        return whole or (schedule.filling > 0 and runs_pairs(draft))
 
     def _adds_up(self, row: int) -> bool:
         """Whether a rank's work is the sum of its actions. It is not where a whole backward hides exchanges
@@ -175,27 +179,34 @@ class BoundScreen:
             self.added[key] = adds_up(self.tables.orders(row))
         return self.added[key]
 
-    def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
-        """The most seconds of any rank: what its first microbatch has passed before, and all steps of its
-        order."""
-        row, layer = int(rows[0]), self.times.places(rows)
-        key = self.tables.order_key(row), pipeline.kind_of
+    def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
+        """The most seconds of any rank: what its first microbatch has passed before, all steps of its order,
+        and what follows the last of them on other ranks."""
+        row, shape = int(rows[0]), self.tables.shape(int(rows[0]))
+        longer = bool(np.any(microbatches > shape.microbatches))
+        key = self.tables.order_key(row), pipeline.kind_of, longer
         if key not in self.steps:
-            self.steps[key] = steps_of(self.tables.orders(row), pipeline)
+            more = self.tables.orders(row, groups=1) if longer else ()
+            self.steps[key] = steps_of(self.tables.orders(row), pipeline, more)
         steps = self.steps[key]
         seconds = np.stack([self._step(kind, draft, pipeline, rows) for kind in steps.kinds])
-        passed = [self.times.of(ActionKind.FORWARD, stage).kernels[layer] for stage in pipeline.kinds]
-        skewed = draft.software.gradients.optimizer_post_validation
-        lead = np.zeros_like(steps.lead) if skewed else steps.lead
-        longest: Floats = (sums(steps.counts, seconds) + sums(lead, np.stack(passed))).max(axis=0)
+        groups = (microbatches - shape.microbatches) // shape.ranks
+        busy = sums(steps.counts, seconds) + groups * sums(steps.each, seconds)
+        if not draft.software.gradients.optimizer_post_validation:
+            ahead, back = (
+                np.stack([self.sharded.of(kind, stage, rows) for stage in pipeline.kinds])
+                for kind in (ActionKind.FORWARD, ActionKind.BACKWARD)
+            )
+            busy = busy + sums(steps.lead, ahead) + sums(steps.tail, back)
+        longest: Floats = busy.max(axis=0)
         return longest
 
     def _step(self, kind: Kind, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
         """Seconds of one step of a rank's order.
 
-        Some pairs of a forward and a backward do not run as one in the engine (next to reductions), or have
-        gathers or copies beside them. Such a pair takes no less than the smaller of its two actions in turn
-        and its kernels alone.
+        Some pairs of a forward and a backward do not run as one in the engine (next to reductions), so that a
+        pair takes no less than the smaller of its two actions in turn and both as one; of the latter, only
+        kernels are sure where activations are copied beside them.
         """
         if isinstance(kind[0], ActionKind):
             return self.sharded.of(kind[0], pipeline.kinds[kind[1]], rows)
@@ -203,11 +214,12 @@ class BoundScreen:
         alone = self.sharded.of(ActionKind.FORWARD, forward, rows)
         alone = alone + self.sharded.of(ActionKind.BACKWARD, backward, rows)
         local = self.tables.layers[int(self.tables.layer[rows[0]])].local
-        pair, layer = self.times.of_pair(forward, backward, local), self.times.places(rows)
-        if pair is None:
-            return alone
-        beside = self.sharded.moves(rows) | draft.training.activation_offload
-        return np.minimum(alone, np.where(beside, pair.kernels[layer], pair.alone[layer]))
+        if draft.training.activation_offload:
+            pair = self.times.of_pair(forward, backward, local)
+            together = None if pair is None else pair.kernels[self.times.places(rows)]
+        else:
+            together = self.sharded.of_pair(forward, backward, local, rows)
+        return alone if together is None else np.minimum(alone, together)
 
     def _turns(self, row: int, pipeline: Pipeline) -> RankTurns:
         key = self.tables.order_key(row), pipeline.kind_of

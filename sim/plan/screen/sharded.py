@@ -8,17 +8,19 @@ where the groups are placed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from ....kernels.kernel import MemoryBound
-from ....schedules.orders.action import Action, ActionKind
+from ....schedules.orders.action import Action, ActionKind, Overlap
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
 from ...lowering.layers.layer import forward_block
 from ...lowering.layers.recompute import NOTHING, Recompute
+from ...lowering.overlapped import pair_blocks
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
 from ...lowering.sharding_of import sharding_of
@@ -32,8 +34,10 @@ from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...lowering.layers.local_shape import LocalShape
     from ...lowering.layers.stages import Stage
     from ...lowering.sharded import Sharding
+    from ...lowering.sharding.rows import CountedBlocks
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
@@ -104,10 +108,10 @@ class ShardedTimes:
     tables: ScreenTables
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
-    shardings: dict[tuple[int, Stage], Sharding] = field(default_factory=dict)
+    shardings: dict[tuple[int, tuple[Stage, ...]], Sharding] = field(default_factory=dict)
     arounds: dict[Around, Around] = field(default_factory=dict)
     around: dict[tuple[int, int, bool], tuple[float, ...]] = field(default_factory=dict)
-    costs: dict[tuple[ActionKind, Stage], _Costs] = field(default_factory=dict)
+    costs: dict[tuple[ActionKind, Stage] | tuple[Stage, Stage], _Costs] = field(default_factory=dict)
     parts: dict[tuple[ShardedPart, ...], int] = field(default_factory=dict)
     again: dict[tuple[int, Recompute], tuple[ShardedPart, ...]] = field(default_factory=dict)
     _without: dict[Stage, tuple[Stage, Recompute]] = field(default_factory=dict)
@@ -146,12 +150,36 @@ class ShardedTimes:
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, for each layout of ``rows``."""
         found = self.plain.of(kind, stage).alone[self.plain.places(rows)]
+        if not self._sharded[rows].any():
+            return found
+        plain, again = self._plain(stage)
+        return self._with_around(found, (kind, plain), partial(self._pieces, kind, plain), again, rows)
+
+    def of_pair(self, forward: Stage, backward: Stage, local: LocalShape, rows: Codes) -> Floats | None:
+        """Seconds of a forward and a backward that run as one, for each layout of ``rows``; None where they
+        run in turn. ``local`` is that of layers with the same exchanges."""
+        pair = self.plain.of_pair(forward, backward, local)
+        if pair is None:
+            return None
+        pieces = partial(self._pieces_of_pair, forward, backward, local)
+        return self._with_around(
+            pair.alone[self.plain.places(rows)], (forward, backward), pieces, NOTHING, rows
+        )
+
+    def _with_around(
+        self,
+        found: Floats,
+        key: tuple[ActionKind, Stage] | tuple[Stage, Stage],
+        pieces: Callable[[int], tuple[ShardedPiece, ...]],
+        again: Recompute,
+        rows: Codes,
+    ) -> Floats:
+        """``found``, with the seconds of layouts that shard in their places."""
         sharded = np.flatnonzero(self._sharded[rows])
         if not len(sharded):
             return found
-        plain, again = self._plain(stage)
         cases = self.case[rows[sharded]]
-        costs = self._costs(kind, plain, cases)
+        costs = self._costs(key, pieces, cases)
         numbers = costs.parts[cases]
         for number in np.flatnonzero(np.bincount(numbers)).tolist():
             mine = np.flatnonzero(numbers == number)
@@ -168,16 +196,21 @@ class ShardedTimes:
             self._without[stage] = (without_recompute(stage), again[0]) if one else (stage, NOTHING)
         return self._without[stage]
 
-    def _costs(self, kind: ActionKind, stage: Stage, cases: Codes) -> _Costs:
-        """What is known of an action, with at least the given ``cases`` worked out."""
+    def _costs(
+        self,
+        key: tuple[ActionKind, Stage] | tuple[Stage, Stage],
+        pieces_of: Callable[[int], tuple[ShardedPiece, ...]],
+        cases: Codes,
+    ) -> _Costs:
+        """What is known of an action or a pair, with at least the given ``cases`` worked out."""
         count = len(self._case_rows)
-        costs = self.costs.get((kind, stage))
+        costs = self.costs.get(key)
         if costs is None:
-            costs = self.costs[kind, stage] = _Costs(parts=np.full(count, -1))
+            costs = self.costs[key] = _Costs(parts=np.full(count, -1))
         asked = np.flatnonzero(np.bincount(cases, minlength=count))
         for case in asked[costs.parts[asked] < 0].tolist():
             row = self._case_rows[case]
-            pieces = self._pieces(kind, stage, row)
+            pieces = pieces_of(row)
             parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
             number = costs.parts[case] = self.parts.setdefault(parts, len(self.parts))
             if number not in costs.around:
@@ -205,11 +238,11 @@ class ShardedTimes:
         for place, part in enumerate(parts):
             costs = [self.plain.named(name) for name in part.names]
             idle: Floats | float
-            if len(costs) == 1:
+            if len(costs) == 1 and part.names[0].beside is None:
                 inner, kernels, memory, idle = (
                     each[layer] for each in (costs[0].alone, costs[0].kernels, costs[0].memory, costs[0].idle)
                 )
-            else:
+            else:  # exchanges of a pair take SMs too, so that its kernels may leave nothing idle
                 inner, kernels, memory = (
                     sum((getattr(one, name)[layer] for one in costs), np.zeros(len(layer)))
                     for name in ("kernels_end", "kernels", "memory")
@@ -245,20 +278,37 @@ class ShardedTimes:
         return _with_more(first, most, stage.layers - _SHORT)
 
     def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        sharding, action = self._sharding(stage, row), Action(0, kind, 0)
+        sharding, action = self._sharding((stage,), row), Action(0, kind, 0)
         named = action_blocks(action, stage, cast(Blocks, BlockNames()))
-        row_of = sharding.row(action, owned(named, block_owners(action, stage)), first=False)
+        return self._noted(sharding.row(action, owned(named, block_owners(action, stage)), first=False))
+
+    def _pieces_of_pair(
+        self, forward: Stage, backward: Stage, local: LocalShape, row: int
+    ) -> tuple[ShardedPiece, ...]:
+        key = int(self.form[row]), forward, backward
+        found = self.pieces.get(key)
+        if found is None:
+            named = pair_blocks(forward, backward, cast(Blocks, BlockNames(local)))
+            assert named is not None, "only what runs as one is asked for"
+            step = Overlap(Action(0, ActionKind.FORWARD, 0), Action(1, ActionKind.BACKWARD, 0))
+            row_of = self._sharding((forward, backward), row).pair_row(step, named, first=False)
+            found = self.pieces[key] = self._noted(row_of)
+        return found
+
+    def _noted(self, row: CountedBlocks) -> tuple[ShardedPiece, ...]:
+        """What the composer has noted of a row of blocks."""
         found = []
-        for block, count in cast("tuple[tuple[Any, int], ...]", row_of):
+        for block, count in cast("tuple[tuple[Any, int], ...]", row):
             names, around = ((block,), Around()) if isinstance(block, BlockName) else block
             found.append(ShardedPiece(names, self.arounds.setdefault(around, around), count))
         return tuple(found)
 
-    def _sharding(self, stage: Stage, row: int) -> Sharding:
-        """The gathers and reductions of a stage by itself; its composer notes what it is asked to compose."""
-        key = int(self.form[row]), stage
+    def _sharding(self, stages: tuple[Stage, ...], row: int) -> Sharding:
+        """The gathers and reductions of stages by themselves; its composer notes what it is asked to
+        compose."""
+        key = int(self.form[row]), stages
         if key not in self.shardings:
-            plan = self.tables.plan_of_rank(row, 0, [stage])
+            plan = self.tables.plan_of_rank(row, 0, stages)
             sharding = sharding_of(plan, sharding_rule(plan.scenario))
             assert sharding is not None
             sharding.rows.composer = cast(Composer, _Recorder())

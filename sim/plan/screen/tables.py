@@ -327,12 +327,14 @@ class ScreenTables:
         """What the orders of a layout depend on, as a key."""
         return ordered_by(self.draft(row), self.shape(row))
 
-    def orders(self, row: int) -> Orders:
-        """The orders of a layout with these few microbatches."""
-        key = self.order_key(row)
+    def orders(self, row: int, *, groups: int = 0) -> Orders:
+        """The orders of a layout with these few microbatches, and so many groups of as many as ranks more."""
+        shape = self.shape(row)
+        shape = replace(shape, microbatches=shape.microbatches + groups * shape.ranks)
+        key = ordered_by(self.draft(row), shape)
         if key not in self.known_orders:
             draft = self.draft(row)
-            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), self.shape(row))
+            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), shape)
         return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:
