@@ -4,5 +4,6 @@
 - steps shortened by their steady state: steady.py, period.py (compares two periods), turns.py (compares the
   last turns before two cuts), pairs.py (the same of DualPipe's pairs), pace.py (how long hosts keep their
   lead);
-- lower bounds: floor.py, with arrivals.py and action_turns.py; least.py (nobody shares a link).
+- lower bounds: floor.py, with arrivals.py, action_turns.py and timed_blocks.py; least.py (nobody shares a
+  link).
 """
