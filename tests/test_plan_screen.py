@@ -289,8 +289,9 @@ def test_a_step_with_exchanges_beside_other_layers_is_little_longer_than_its_bou
 ) -> None:
     """Of many microbatches, whose order is known from few of them; of shards, with what is gathered and
     reduced beside each pair."""
-    fields = {"parallelism.vpp": 1, "parallelism.dp": None, "software.exchange.moe_a2a_overlap": True}
+    fields: dict[str, Any] = {"parallelism.vpp": 1, "parallelism.dp": None}
     fields |= {"parallelism.tp": 2, "parallelism.sequence_parallel": True, "training.recompute": "none"}
+    fields["software.exchange.moe_a2a_overlap"] = True
     run = load_scenario("mixtral-8x7b-h100").with_(fields | layout)
     space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
     step_s = simulate(run).step_time_s
