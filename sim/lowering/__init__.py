@@ -14,6 +14,7 @@ Read lower.py first (``make_plan``, ``lower``), then plan.py and pipeline.py. By
   weight_casts.py, host_rendezvous.py, host_checks.py, logged_losses.py;
 - memory: memory.py and state/, own_blocks.py (allocator), activation_offload.py;
 - counts: sizes.py (parameters, FLOPs), recomputed_flops.py, layer_kernels.py (for measuring), step_kind.py;
-- what is refused: refuse.py, refuse_autocast.py, refuse_hosts.py, refuse_power.py;
+- what is refused: refuse.py, refuse_autocast.py, refuse_experts.py, refuse_hosts.py,
+  refuse_power.py;
 - what layouts of one search share: tables.py.
 """

@@ -15,6 +15,7 @@ from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
 from .refuse_autocast import refuse_autocast
+from .refuse_experts import refuse_gathered_tokens, refuse_operators_of_experts
 from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
 from .refuse_power import refuse_measured_products
 from .tables import runs_pairs
@@ -331,25 +332,6 @@ def _refuse_recomputation(scenario: Scenario) -> None:
         )
 
 
-def _refuse_operators_of_experts(scenario: Scenario) -> None:
-    """torch's own operators on experts' rows, where rows are exchanged, which they know nothing of."""
-    par, operators = scenario.parallelism, scenario.software.kernels.expert_operators
-    if scenario.model.moe and operators != "library" and par.ep * par.etp > 1:
-        raise NotSupported(
-            "software.kernels.expert_operators",
-            f"{operators} is operators of torch's on the experts of one rank, but ep {par.ep} and etp"
-            f" {par.etp} spread experts over ranks; set expert_operators: library",
-        )
-
-
-def _refuse_gathered_tokens(scenario: Scenario) -> None:
-    """Gathered tokens of more ranks than share an expert (torchtitan parallel_dims.py, _validate)."""
-    par, gathers = scenario.parallelism, scenario.software.exchange.experts_gather_tokens
-    if scenario.model.moe and gathers and par.etp not in (1, par.tp):
-        fix = f"etp {par.etp} beside tp {par.tp}; set etp to 1 or {par.tp}, or this to false"
-        raise NotSupported("software.exchange.experts_gather_tokens", fix)
-
-
 _EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep", "etp"))
 _SHARDING = ("parallelism.zero", "parallelism.pp")
 
@@ -378,8 +360,8 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
-    LayoutRefusal(rule=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
-    LayoutRefusal(rule=_refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
+    LayoutRefusal(rule=refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
+    LayoutRefusal(rule=refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
     LayoutRefusal(rule=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
     LayoutRefusal(rule=refuse_partial_graphs),
     LayoutRefusal(rule=refuse_barrier),

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind, Overlap
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
-from ...lowering.layers.layer import forward_block
 from ...lowering.layers.recompute import NOTHING, Recompute
 from ...lowering.overlapped import pair_blocks
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
@@ -28,6 +27,7 @@ from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule
 from .numbering import dense, distinct
+from .sharded_pieces import ShardedPart, ShardedPiece, recomputing, with_more
 from .stages import without_recompute
 from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
 
@@ -63,21 +63,6 @@ third on do the same."""
 
 _FIGURES = 8
 """Figures that ``ShardedTimes._around`` gives for a piece."""
-
-
-class ShardedPiece(NamedTuple):
-    """Some blocks by name, with what runs around them, repeated so many times."""
-
-    names: tuple[BlockName, ...]
-    around: Around
-    repeats: int
-
-
-class ShardedPart(NamedTuple):
-    """The blocks of a piece without what runs around them."""
-
-    names: tuple[BlockName, ...]
-    repeats: int
 
 
 @dataclass
@@ -184,7 +169,7 @@ class ShardedTimes:
         for number in np.flatnonzero(np.bincount(numbers)).tolist():
             mine = np.flatnonzero(numbers == number)
             each, layer = costs.around[number][cases[mine]], self.plain.places(rows[sharded[mine]])
-            found[sharded[mine]] = self._seconds(self._recomputing(number, again), each, layer)
+            found[sharded[mine]] = self._seconds(self.recomputing(number, again), each, layer)
         return found
 
     def _plain(self, stage: Stage) -> tuple[Stage, Recompute]:
@@ -220,11 +205,11 @@ class ShardedTimes:
                 costs.around[number][case] = [self._around(piece, place) for piece in pieces]
         return costs
 
-    def _recomputing(self, number: int, again: Recompute) -> tuple[ShardedPart, ...]:
+    def recomputing(self, number: int, again: Recompute) -> tuple[ShardedPart, ...]:
         """The parts of that number, with layers that recompute as ``again`` says."""
         if (number, again) not in self.again:
             parts = [*self.parts][number]
-            self.again[number, again] = tuple(_recomputing(part, again) for part in parts) if again else parts
+            self.again[number, again] = tuple(recomputing(part, again) for part in parts) if again else parts
         return self.again[number, again]
 
     def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
@@ -273,9 +258,9 @@ class ShardedTimes:
             for count in (_SHORT, _SHORT + 1)
         )
         most = max(range(len(first)), key=lambda place: first[place].repeats)
-        if second != _with_more(first, most, 1):
+        if second != with_more(first, most, 1):
             return ()
-        return _with_more(first, most, stage.layers - _SHORT)
+        return with_more(first, most, stage.layers - _SHORT)
 
     def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         sharding, action = self._sharding((stage,), row), Action(0, kind, 0)
@@ -389,24 +374,6 @@ class ShardedTimes:
             first=tuple(map(priced, around.first)),
             overlapping=tuple(map(priced, around.overlapping)),
         )
-
-
-def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple[ShardedPiece, ...]:
-    return tuple(
-        piece._replace(repeats=piece.repeats + more) if number == place else piece
-        for number, piece in enumerate(pieces)
-    )
-
-
-def _recomputing(part: ShardedPart, recompute: Recompute) -> ShardedPart:
-    """The part with layers that recompute as ``again`` says."""
-    names = tuple(
-        replace(name, run=replace(name.run, recompute=recompute))
-        if name.run is not None and name.build is not forward_block
-        else name
-        for name in part.names
-    )
-    return part._replace(names=names)
 
 
 def _lasting(seconds: float) -> Block:

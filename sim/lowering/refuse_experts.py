@@ -1,0 +1,29 @@
+"""What experts cannot do: torch's operators over exchanged rows, tokens of ranks that share no expert."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..scenario.refusal import NotSupported
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+
+def refuse_operators_of_experts(scenario: Scenario) -> None:
+    """torch's own operators on experts' rows, where rows are exchanged, which they know nothing of."""
+    par, operators = scenario.parallelism, scenario.software.kernels.expert_operators
+    if scenario.model.moe and operators != "library" and par.ep * par.etp > 1:
+        raise NotSupported(
+            "software.kernels.expert_operators",
+            f"{operators} is operators of torch's on the experts of one rank, but ep {par.ep} and etp"
+            f" {par.etp} spread experts over ranks; set expert_operators: library",
+        )
+
+
+def refuse_gathered_tokens(scenario: Scenario) -> None:
+    """Gathered tokens of more ranks than share an expert (torchtitan parallel_dims.py, _validate)."""
+    par, gathers = scenario.parallelism, scenario.software.exchange.experts_gather_tokens
+    if scenario.model.moe and gathers and par.etp not in (1, par.tp):
+        fix = f"etp {par.etp} beside tp {par.tp}; set etp to 1 or {par.tp}, or this to false"
+        raise NotSupported("software.exchange.experts_gather_tokens", fix)
