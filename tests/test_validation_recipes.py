@@ -75,6 +75,17 @@ def test_products_of_four_bits_overlap_no_tensor_parallelism_in_megatron_bridge(
 
 
 @pytest.mark.parametrize(
+    ("name", "off"), [("megatron-core-2024", True), ("megatron-core-2025", True), ("nemo-2025", False)]
+)
+def test_plain_megatron_core_overlaps_no_tensor_parallelism_by_default(name: str, off: bool) -> None:
+    """Its argument is off by default, of models with experts and without; recipes of NeMo give it."""
+    for case in (a_case("H100-SXM5-80GB", "bf16", tp=4), build(case_document({"model.moe": MOE}))):
+        assert get_software(name).exchange.tp_comm_overlap
+        assert (recipe_fields(name, case).get("tp_comm_overlap") is False) is off
+    assert "tp_comm_overlap" not in recipe_fields(name, a_case("H100-SXM5-80GB", "bf16", tp=1))
+
+
+@pytest.mark.parametrize(
     ("gpu", "release", "vpp", "expected"),
     [
         ("B200-SXM-180GB", "26.02", 4, {"moe_dispatcher": "alltoall", "cuda_graphs": False}),
@@ -289,7 +300,7 @@ def hosts(*counts: int) -> list[CaseHardware]:
 
 def test_other_presets_have_no_recipes() -> None:
     for preset in ("megatron-core-2025", "nemo-2025", "torchtitan-2025"):
-        assert recipe_fields(preset, a_case("GB200-NVL72", "mxfp8")) == {}
+        assert recipe_fields(preset, a_case("GB200-NVL72", "mxfp8", tp=1)) == {}
 
 
 def test_what_the_case_says_holds_over_the_recipe() -> None:
