@@ -11,6 +11,7 @@ from small_scenarios import lowered, scenario
 
 from stepsim.calibration.fit.own.steps import MeasuredRun, fit_own_steps
 from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.deviations import shipped_deviations
 from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.step_factors import StepFactors
 from stepsim.sim.brief.step import brief_step
@@ -86,3 +87,17 @@ def test_a_run_with_dear_checks_leaves_launches_as_they_are() -> None:
     assert fit.factors.checks - 1 > 2 * (fit.factors.host - 1) > 0
     left = brief_step(unchecked, replace(load_profile(GPU), steps=replace(fit.factors, runs=(), fixed_s=0.0)))
     assert left.step_time_s == pytest.approx(seconds(unchecked), rel=0.1)
+
+
+def test_checks_are_in_doubt_apart_from_launches() -> None:
+    """Each by its own standard deviation, and by the share of the path that it has: together the hosts'."""
+    one = brief_step(job(CHECKED), slower()).doubt
+    doubts = {part.name: part for part in one.causes if part.kind == "host"}
+    assert set(doubts) == {"host", "checks of collectives"}
+    checks, host = doubts["checks of collectives"], doubts["host"]
+    assert checks.sigma == shipped_deviations()["checks"].sigma
+    assert host.sigma == shipped_deviations()["host"].sigma
+    shares = one.sample.shares
+    assert checks.share / host.share == pytest.approx(shares["checks"] / shares["host"], rel=0.05)
+    plain = brief_step(job(UNCHECKED), slower()).doubt
+    assert [part.name for part in plain.causes if part.kind == "host"] == ["host"]

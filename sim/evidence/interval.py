@@ -60,11 +60,12 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     """What is uncertain about a step of so many ``microbatches``, whatever measured steps say of it; ``plan``
     may be that of a shorter one."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
+    checks = share_of_checks(plan, microbatches) if shares.get("host", 0.0) else 0.0
     kernels = unmeasured_kernels(shares, plan)
     assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
         causes=(
-            *_causes(shares, plan),
+            *_causes(shares, checks, plan),
             *((kernels,) if kernels else ()),
             *slowest_of_many(plan),
             *assumed,
@@ -74,7 +75,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
         ),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
-        sample=_sample(step_time_s, shares, plan, microbatches),
+        sample=_sample(step_time_s, shares, checks, plan),
         awaited_doublings=awaited_doublings(_messages(shares), plan),
         read=plan.scenario.software.read,
         own=plan.profile.steps.runs,
@@ -82,16 +83,15 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     )
 
 
-def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan, microbatches: int) -> StepSample:
-    """The share of each cause in the step time. Time that has no cause, such as waits, is spread over all
-    causes in proportion."""
+def _sample(step_time_s: float, shares: Mapping[str, float], checks: float, plan: StepPlan) -> StepSample:
+    """The share of each cause in the step time, ``checks`` of the hosts' of which are checks of collectives.
+    Time that has no cause, such as waits, is spread over all causes in proportion."""
     tiers, host = _communication(shares, plan), shares.get("host", 0.0)
-    checks = host * share_of_checks(plan, microbatches) if host else 0.0
     found = {
         "matrix": shares.get("GEMM", 0.0) + shares.get("attention", 0.0),
         "memory": shares.get("memory-bound kernels", 0.0) + shares.get("optimizer", 0.0),
-        "host": host - checks,
-        "checks": checks,
+        "host": host * (1.0 - checks),
+        "checks": host * checks,
         "node": tiers.get("node", 0.0),
         "network": tiers.get("network", 0.0),
     }
@@ -207,10 +207,10 @@ def _weighed(part: IntervalPart, doubt: Doubt, steps: MeasuredSteps) -> Interval
     )
 
 
-def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPart]:
+def _causes(shares: Mapping[str, float], checks: float, plan: StepPlan) -> Iterator[IntervalPart]:
     """Every cause of doubt that a measurement shows, each as those who measured saw it.
 
-    ``shares`` of the critical path by name.
+    ``shares`` of the critical path by name; ``checks`` of the hosts' is what checks of collectives take.
     """
     profile, known = plan.profile, shipped_deviations()
     curves = {
@@ -228,8 +228,11 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
     tiers = _communication(shares, plan)
     for tier, share in tiers.items():
         yield _part(f"communication, {tier}", share, _collectives(plan, tier), "communication")
-    if host := sum(shares.get(name, 0.0) for name in _HOST):
+    checked = checks * shares.get("host", 0.0)
+    if host := sum(shares.get(name, 0.0) for name in _HOST) - checked:
         yield _part("host", host, known["host"], "host")
+    if checked:  # messages between CPUs: nothing makes them and launches slow together
+        yield _part("checks of collectives", checked, known["checks"], "host")
     yield _clock(compute, profile)
     yield _part("what no curve knows", 1.0, _of_steps(profile), "steps")
     yield from beyond_measured(shares, tiers, plan)
