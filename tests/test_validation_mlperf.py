@@ -103,6 +103,9 @@ def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
         )
     )
     assert (llama["fp8_attention"], llama["fused_quantise"], llama["bucket_elements"]) == (True, True, 768e6)
+    assert llama["attention_amax"] == "rank"
+    earlier = a_case("B200-SXM-180GB", "nvfp4", tp=1)
+    assert recipe_fields("mlperf-5.1", earlier)["attention_amax"] == "replicas"
     assert large == {"fp8_parameters": False, "fused_amax": False, "fused_qkv_rope": True}
     expert = {"model.moe": MOE, "hardware.gpu": "GB300-NVL72", "layout.precision": "mxfp8", "layout.tp": 1}
     deepseek, gpt_oss = (
