@@ -50,7 +50,7 @@ def attention_backward(builder: LayerBuilder) -> None:
         _unfused_backward(builder)
     else:
         if _in_eight_bits(builder):
-            builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2)
+            builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2, numbers=2)
         builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
         _flash_layout(builder, "gradients from FlashAttention")
         _update_scales(builder)
@@ -70,7 +70,7 @@ def _quantise_qkv(builder: LayerBuilder) -> None:
     assert local.recipe is not None
     if local.recipe.gemm_dtype == "nvfp4":
         builder.memory("join QKV", 2.0 * elements * local.element_bytes)  # read, write
-    builder.memory("quantise QKV", _CAST * elements, launches=2)
+    builder.memory("quantise QKV", _CAST * elements, launches=2, numbers=2)
 
 
 def _update_scales(builder: LayerBuilder) -> None:
