@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from small_scenarios import every_op, lowered, payloads, scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile
-from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.kernel import MemoryBound
-from stepsim.kernels.memory_bound import NUMBER_S, memory_bound_seconds
-from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
-from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES, quantise
+from stepsim.kernels.memory_bound import NUMBER_S
+from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 from stepsim.sim.lowering.weight_casts import weight_cast_kernels
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
@@ -151,46 +148,6 @@ def test_what_shares_a_scale_is_copied_into_one_before_attention_in_eight_bits(
     passes, element_bytes, microbatches = 2 * copies, 2, 2
     assert bytes_of(run, "join QKV") == passes * element_bytes * TOKENS * 3 * H * LAYERS * microbatches
     assert bytes_of(without, "join QKV") == 0
-
-
-@pytest.mark.parametrize(
-    ("precision", "software", "forward", "backward"),
-    [
-        ("fp8", {"fp8_scaling": "delayed"}, 0, 0),
-        ("fp8", {"fp8_scaling": "current"}, 2, 2),  # cleared, made a scale
-        ("mxfp8", {}, 0, 0),
-        ("nvfp4", {"fused_amax": True}, 2, 2),  # cleared, copied for the other layout
-        ("nvfp4", {"fused_amax": True, "stochastic_casts": True}, 2, 3),  # and the state unpacked
-        ("nvfp4", {"fused_amax": False}, 1, 1),
-    ],
-)
-def test_a_cast_writes_single_numbers_besides(
-    precision: str, software: dict[str, Any], forward: int, backward: int
-) -> None:
-    """Kernels of one thread, clears and copies: a number of each cast, whatever the tensor's size."""
-    plan = lowered(run_of(precision, software)).plan
-    priced: list[MemoryBound] = []
-
-    def seconds(kernel: Any) -> float:
-        priced.append(kernel)
-        return 1.0
-
-    for gradients in (False, True):
-        costs = replace(plan.blocks.costs, seconds=seconds)
-        builder = LayerBuilder(costs=costs, local=plan.local, software=plan.scenario.software)
-        quantise(builder, 1e6, gradients=gradients)
-    assert [kernel.numbers for kernel in priced] == [forward, backward]
-
-
-def test_one_number_takes_no_longer_than_a_whole_kernel() -> None:
-    for gpu_name in ("B200-SXM-180GB", "H100-SXM5-80GB"):
-        gpu, profile = get_gpu(gpu_name), load_profile(gpu_name)
-        none, kernel, number = (
-            memory_bound_seconds(MemoryBound(hbm_bytes=0.0, launches=n, numbers=m), gpu, profile)
-            for n, m in ((0, 0), (1, 0), (0, 1))
-        )
-        assert none < profile.kernel_latency_s < number <= kernel
-        assert number <= profile.kernel_latency_s + NUMBER_S
 
 
 def test_only_hopper_transposes() -> None:
