@@ -22,6 +22,10 @@ PART_S = 75.8e-6 / (132 * BLOCKS_ON_SM / ADDERS)
 (tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e, Qwen3 1.7B). A read of memory in a warp's
 turn takes no less."""
 
+NUMBER_S = 1.34e-6
+"""Seconds of a kernel that writes one number: TransformerEngine's ``zero_amax_kernel``, of one thread, on a
+GB200 (kernel self-time with TransformerEngine 2.19, a benchmark of torchao's NVFP4 kernels: 1.34 us beside
+5.40 of the maximum itself). Where a whole kernel is known to ramp faster, it takes no longer."""
 
 ISSUED_A_CYCLE = {"NVIDIA": 128, "AMD": 64}
 """Instructions of single threads that an SM begins in a cycle, by the maker of its GPU: four schedulers, each
@@ -46,6 +50,7 @@ def memory_bound_seconds(kernel: MemoryBound, gpu: Gpu, profile: GpuProfile) -> 
     """
     memory = profile.memory
     fixed_s = kernel.launches * (profile.kernel_latency_s + memory.ramp_s)
+    fixed_s += kernel.numbers * (profile.kernel_latency_s + min(NUMBER_S, memory.ramp_s))
     traffic_s = kernel.hbm_bytes / (memory.pointwise_efficiency * gpu.hbm_bytes_per_s)
     parts = min(kernel.parts, gpu.sms * BLOCKS_ON_SM) / ADDERS
     issued_s = kernel.instructions / issued_per_s(gpu, profile) if kernel.instructions else 0.0

@@ -158,3 +158,55 @@ def test_reductions_of_replicas_are_ops_where_replicas_differ(
 def test_what_no_replicas_meet_in_stays_in_its_blocks(amax_group: str) -> None:
     step = lowered(run(amax_group, tp=2, dp=2))
     assert collectives_apart(step) is step
+
+
+def attention_run(attention_amax: str, **fields: Any) -> Scenario:
+    eight_bits = fields.pop("fp8_attention", True)
+    software = {
+        "preset": "mlperf-6.0",
+        "exchange": {"attention_amax": attention_amax, "tp_comm_overlap": False},
+        "host": {"host_s_per_kernel": 0},
+        "kernels": {"fp8_attention": eight_bits, "attention": "cudnn"},
+    }
+    blackwell = {"gpu": "B200-SXM-180GB", "interconnect": "ib-ndr400-x8", "precision": "nvfp4"}
+    return scenario(**{**blackwell, "software": software, **fields})
+
+
+@pytest.mark.parametrize(("pp", "schedule"), [(1, "none"), (2, "1f1b"), (2, "zb-h1")])
+def test_attention_in_eight_bits_reduces_maxima_behind_each_layer_and_direction(
+    pp: int, schedule: str
+) -> None:
+    job = attention_run("replicas", dp=4, pp=pp, schedule=schedule, microbatches=4)
+    layers = job.model.num_layers // pp
+    assert reductions(job) == [Counter({"amax": 2 * layers * 4})] * pp
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_a_layer_waits_for_the_maxima_of_the_layer_before(zero: int) -> None:
+    """No kernel of a microbatch runs while they are reduced, so that all of it is in the step."""
+    fields = {"tp": 2, "zero": zero, "microbatches": 2}
+    job, alone = attention_run("replicas", **fields), attention_run("rank", **fields)
+    (one,) = {
+        op.work.transfer.solo_s
+        for op, _ in every_op(lowered(job).programs.classes[0])
+        if isinstance(op.work, Collective) and op.work.communicator == "amax"
+    }
+    times = 2 * job.model.num_layers * 2
+    assert simulate(job).step_time_s - simulate(alone).step_time_s == pytest.approx(times * one, rel=1e-6)
+
+
+def test_ranks_that_agree_on_nothing_update_scales_all_the_same() -> None:
+    def updates(job: Scenario) -> int:
+        ops = every_op(lowered(job).programs.classes[0])
+        return sum(n for op, n in ops if op.name == "update scales")
+
+    job = attention_run("rank", dp=4, microbatches=2)
+    assert reductions(job) == [Counter()]
+    assert updates(job) == 2 * job.model.num_layers * 2
+    for other in (
+        attention_run("none", dp=4, microbatches=2),
+        attention_run("replicas", dp=4, microbatches=2, fp8_attention=False),
+        attention_run("replicas", dp=4, microbatches=2, precision="mxfp8"),
+        attention_run("replicas", cp=2, dp=2, microbatches=2),
+    ):
+        assert (reductions(other), updates(other)) == ([Counter()], 0)

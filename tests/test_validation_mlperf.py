@@ -25,7 +25,7 @@ def test_rounds_of_mlperf_pay_for_their_hosts_where_no_graph_runs() -> None:
 
 
 def test_kernels_of_rounds_without_nvidias_recipes() -> None:
-    """AMD's SwiGLU of 5.1 is TransformerEngine's; MI325X of 6.0 reduces in FP32; Cisco turns heads apart."""
+    """AMD's SwiGLU of 5.1 is TransformerEngine's; MI325X of 6.0 reduces in FP32; Cisco and HPE turn heads."""
     amd, mitac = (recipe_fields(f"mlperf-{n}", a_case("MI325X", "fp8", tp=1)) for n in ("5.1", "6.0"))
     assert amd["activation_grad_joined"] is False
     assert "activation_grad_joined" not in mitac
@@ -33,6 +33,10 @@ def test_kernels_of_rounds_without_nvidias_recipes() -> None:
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8"))
     assert (cisco["rope_takes_sines"], cisco["grouped_heads_copied"]) == (True, True)
     assert cisco["python_quantisers"] is True
+    hpe = a_case("H200-SXM-141GB", "fp8", tp=1)
+    hpe = replace(hpe, model=replace(hpe.model, hidden_size=4096))
+    turned = {"fused_qkv_rope": False, "rope_takes_sines": True, "grouped_heads_copied": True}
+    assert turned.items() <= recipe_fields("mlperf-5.1", hpe).items()
 
 
 def test_heads_are_turned_inside_their_product_where_a_round_says_so() -> None:
@@ -103,6 +107,9 @@ def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
         )
     )
     assert (llama["fp8_attention"], llama["fused_quantise"], llama["bucket_elements"]) == (True, True, 768e6)
+    assert llama["attention_amax"] == "rank"
+    earlier = a_case("B200-SXM-180GB", "nvfp4", tp=1)
+    assert recipe_fields("mlperf-5.1", earlier)["attention_amax"] == "replicas"
     assert large == {"fp8_parameters": False, "fused_amax": False, "fused_qkv_rope": True}
     expert = {"model.moe": MOE, "hardware.gpu": "GB300-NVL72", "layout.precision": "mxfp8", "layout.tp": 1}
     deepseek, gpt_oss = (

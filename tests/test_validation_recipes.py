@@ -28,7 +28,7 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     split, whole = (recipe_fields("mlperf-5.1", a_case("GB200-NVL72", "nvfp4", tp=tp)) for tp in (4, 1))
     assert split == {"fp8_parameters": False, "untuned_casts": True}
     fused = {"fused_quantise": True, "caches_mlp_weights": False}
-    assert whole == split | {"fp8_attention": True, **fused}
+    assert whole == split | {"fp8_attention": True, "attention_amax": "replicas", **fused}
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8", tp=1))
     assert not cisco["fused_quantise"]
 

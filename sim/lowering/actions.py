@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import Action, ActionKind
 from ..program.program import Block
 from .layers import layer, loss
-from .layers.amax import amax_reduction
+from .layers.amax import amax_reduction, attention_amax_reduction
 from .layers.kinds import LayerKind, LayerRun
 from .layers.layer_builder import LayerBuilder
 from .layers.pairs import pair_block
@@ -99,6 +99,7 @@ class _Pass:
 
 
 _AMAX = _Ends(build=amax_reduction, part="scales")
+_ATTENTION_AMAX = _Ends(build=attention_amax_reduction, part="attention_scales")  # behind each layer
 
 # The table's gradient comes with the input gradient: autograd does not put it off.
 _PASSES = {
@@ -207,6 +208,11 @@ def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:
 def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:
     """The parts of ``step`` that a stage has, each with its count."""
     runs = reversed(stage.runs) if step.reverse else stage.runs
+    by_layer = stage.attention_scales and step.after
     for part in (*step.before, *runs, *step.after):
-        if count := int(getattr(stage, part.part)) if isinstance(part, _Ends) else part.count:
+        if by_layer and isinstance(part, LayerRun):
+            for _ in range(part.count):
+                yield part, 1
+                yield _ATTENTION_AMAX, 1
+        elif count := int(getattr(stage, part.part)) if isinstance(part, _Ends) else part.count:
             yield part, count

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ..program.program import Block
 from ..program.program_builder import ProgramBuilder
 from .layers import layer, loss
-from .layers.amax import amax_reduction
+from .layers.amax import amax_reduction, attention_amax_reduction
 from .layers.kinds import LayerRun
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates import ends
@@ -137,6 +137,8 @@ def forward_uses(plan: StepPlan, s: int, *, by_matrix: bool) -> Iterator[Use]:
         uses = tuple(_pieces(plan, s, run) if by_matrix and dense else (_whole(plan, s, run),))
         for _ in range(run.count):
             yield from uses
+            if stage.attention_scales:
+                yield Use(block=blocks.end(attention_amax_reduction))
     if stage.scales:
         yield Use(block=blocks.end(amax_reduction))
     if stage.heads:

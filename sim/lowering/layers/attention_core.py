@@ -37,6 +37,8 @@ def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
             _quantise_qkv(builder)
         _flash_layout(builder, "QKV for FlashAttention")
         builder.kernel("attention", _fused(builder, "forward", _whole(local)), launches=launches)
+        if not again:  # the core alone leaves no recipe
+            _update_scales(builder)
 
 
 def attention_backward(builder: LayerBuilder) -> None:
@@ -48,9 +50,10 @@ def attention_backward(builder: LayerBuilder) -> None:
         _unfused_backward(builder)
     else:
         if _in_eight_bits(builder):
-            builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2)
+            builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2, numbers=2)
         builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
         _flash_layout(builder, "gradients from FlashAttention")
+        _update_scales(builder)
 
 
 def _quantise_qkv(builder: LayerBuilder) -> None:
@@ -67,7 +70,17 @@ def _quantise_qkv(builder: LayerBuilder) -> None:
     assert local.recipe is not None
     if local.recipe.gemm_dtype == "nvfp4":
         builder.memory("join QKV", 2.0 * elements * local.element_bytes)  # read, write
-    builder.memory("quantise QKV", _CAST * elements, launches=2)
+    builder.memory("quantise QKV", _CAST * elements, launches=2, numbers=2)
+
+
+def _update_scales(builder: LayerBuilder) -> None:
+    """Scales of attention's scores from their maxima, which amax.py has ranks agree on: some of each layer
+    are joined, then one kernel writes all (TransformerEngine pytorch/quantization.py,
+    reduce_and_update_fp8_tensors)."""
+    recipe = builder.local.recipe
+    scaled_later = builder.software.exchange.attention_amax != "none"
+    if scaled_later and _in_eight_bits(builder) and recipe is not None and recipe.gemm_dtype == "nvfp4":
+        builder.memory("update scales", 0.0, launches=2)
 
 
 def _flash_layout(builder: LayerBuilder, name: str) -> None:

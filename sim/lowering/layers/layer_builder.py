@@ -227,10 +227,11 @@ class LayerBuilder:
         parts: float = 0.0,
         instructions: float = 0.0,
         in_turn: float = 0.0,
+        numbers: int = 0,
     ) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes`` in ``launches`` launches. The host pays for
-        ``counted`` launches (None: for all). ``parts``, ``instructions`` and ``in_turn`` are as in
-        MemoryBound."""
+        ``counted`` launches (None: for all of these). ``parts``, ``instructions``, ``in_turn`` and
+        ``numbers`` are as in MemoryBound."""
         kernel = MemoryBound(
             hbm_bytes=hbm_bytes,
             flops=flops,
@@ -238,6 +239,7 @@ class LayerBuilder:
             parts=parts,
             instructions=instructions,
             in_turn=in_turn,
+            numbers=numbers,
         )
         return self.kernel(name, kernel, launches=counted, operators=operators)
 

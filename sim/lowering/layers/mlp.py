@@ -51,8 +51,8 @@ def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
     local = builder.local
     if local.recipe and local.weights.made and not builder.software.kernels.caches_mlp_weights:
         weights = sum(linear.inputs * linear.outputs for linear in linears)
-        launches = local.recipe.launches * len(linears)
-        builder.memory("quantise weights", weights * local.weights.made, launches=launches)
+        launches, numbers = local.recipe.launches * len(linears), local.recipe.numbers * len(linears)
+        builder.memory("quantise weights", weights * local.weights.made, launches=launches, numbers=numbers)
 
 
 def mlp_out_forward(builder: LayerBuilder) -> None:

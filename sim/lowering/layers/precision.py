@@ -46,6 +46,9 @@ class Recipe:
     - ``transformed``: bytes that are read again, of activations and gradients, by a kernel that transforms
       and casts the second copy (Hadamard). Expressed as bytes that would take as long: ``untuned``, how much
       slower an earlier kernel for both copies is; ``stochastic``, the random numbers for rounding gradients.
+    - ``numbers``: kernels of a cast besides, of one number each: a maximum cleared, copied for the other
+      layout, made a scale (pytorch/csrc/quantizer.cpp, ``quantize_impl``; common/recipe/current_scaling.cu);
+      ``random_state``: whether gradients have one more, which unpacks it.
     - ``squares``: factor by which the cast of a weight takes longer where its scales are of square blocks.
     """
 
@@ -65,6 +68,8 @@ class Recipe:
     untuned: float = 0.0
     stochastic: float = 0.0
     squares: float = 1.0
+    numbers: int = 0
+    random_state: bool = False
 
     @property
     def blocks(self) -> bool:
@@ -137,7 +142,9 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
                 cast=2 + 1, launches=1, transposes=transposes, fused_norm=True, fused_multi=True
             )
         case "fp8" if scaling == "current":  # the maximum first: one more pass over the original
-            return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False, maximum=2)
+            return _tensorwise(
+                cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False, maximum=2, numbers=2
+            )
         case "fp8":
             return Recipe(
                 gemm_dtype="fp8_block", stored=1 + 4 / 128, cast=2 + 1, second=1, early=True, launches=1,
@@ -151,8 +158,10 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
             )  # fmt: skip
         case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
             return Recipe(
-                gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
+                gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=2,
                 fused_norm=False, maximum=2, scales=1 / 16, joins_scales=True,
+                numbers=1 + kernels.fused_amax,  # a transform's own kernel leaves no maximum to copy
+                random_state=kernels.stochastic_casts,
                 transformed=2 if kernels.hadamard_apart else 0,
                 untuned=_UNTUNED if kernels.untuned_casts else 0.0,
                 stochastic=_STOCHASTIC if kernels.stochastic_casts else 0.0, squares=_SQUARES,
@@ -167,9 +176,11 @@ def _tensorwise(
     transposes: bool,
     fused_norm: bool,
     maximum: float = 0.0,
+    numbers: int = 0,
     fused_multi: bool = False,
 ) -> Recipe:
     return Recipe(
         gemm_dtype="fp8", stored=1, cast=cast, second=2 if transposes else 0, early=False, launches=launches,
         fused_norm=fused_norm, fused_activation=fused_norm, maximum=maximum, fused_multi=fused_multi,
+        numbers=numbers,
     )  # fmt: skip

@@ -58,12 +58,14 @@ def quantise(
     if recipe.maximum and takes_maximum[maker]:
         per_element, launches = per_element - recipe.maximum, launches - 1
     first = calls_of_quantiser(builder)
-    others = launches * (tensors - 1) * builder.costs.loop.kernel
+    called = launches + recipe.blocks * bool(recipe.numbers)  # of what writes numbers, one as before
+    others = called * (tensors - 1) * builder.costs.loop.kernel
     builder.memory(
         "quantise",
         elements * per_element,
         launches=launches * tensors,
-        counted=(launches if first is None else first) + others,
+        counted=(called if first is None else first) + others,
+        numbers=(recipe.numbers + (recipe.random_state and gradients)) * tensors,
     )
 
 
@@ -109,11 +111,11 @@ def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:
     elements, launches = gemm.k * (gemm.m + gemm.n), 2
     if laid_out == "weights" and not recipe.joins_scales:
         elements, launches = (gemm.k * gemm.n, 1) if weight else (0, 0)
-    launches += recipe.joins_scales
-    if launches:
+    if called := launches + recipe.joins_scales:
         builder.memory(
             "lay out scales",
             LAYOUT_PASSES * elements * recipe.scales,
             launches=launches,
-            counted=launches * builder.costs.loop.kernel,
+            counted=called * builder.costs.loop.kernel,
+            numbers=recipe.joins_scales,
         )

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...scenario.chunk_layers import chunk_layers
-from .amax import amax_group
+from .amax import amax_group, attention_scales_later
 from .checkpoints import layers_in_one_go, prediction_recomputed, recomputed_layers
 from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
 from .recompute import FULL, recomputed_parts
@@ -27,7 +27,8 @@ class Stage:
     """A virtual stage: its transformer layers in forward order, and which ends of the model it has.
 
     ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
-    ``scales``: whether maxima of 8-bit tensors are reduced behind its layers (amax.py).
+    ``scales``: whether maxima of 8-bit tensors are reduced behind its layers (amax.py); ``attention_scales``:
+    whether those of attention are, behind each layer.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Stage:
     loss: bool
     in_one_go: int = 1
     scales: bool = False
+    attention_scales: bool = False
 
     @property
     def layers(self) -> int:
@@ -74,6 +76,7 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     count = scenario.parallelism.virtual_stages
     told = chunk_layers(scenario)
     layers, head = _cost_balanced(scenario, count) if told is None else (told, count - 1)
+    reduces, by_layer = amax_group(scenario) is not None, attention_scales_later(scenario)
     return tuple(
         Stage(
             index=i,
@@ -82,7 +85,8 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
             head=i == head,
             loss=i == count - 1,
             in_one_go=layers_in_one_go(scenario.training),
-            scales=bool(runs) and amax_group(scenario) is not None,
+            scales=bool(runs) and reduces and not by_layer,
+            attention_scales=bool(runs) and reduces and by_layer,
         )
         for i, runs in enumerate(_runs(scenario, layers, head))
     )

@@ -20,7 +20,7 @@ from ....kernels.gemm import IN_TWO_PASSES
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers import loss
-from ...lowering.layers.amax import amax_reduction
+from ...lowering.layers.amax import amax_reduction, attention_amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
@@ -221,7 +221,8 @@ class ActionTimes:
 
     def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by used layer."""
-        if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
+        # Of groups that reach beyond what a layer's tables are by.
+        if name.build in (amax_reduction, attention_amax_reduction):
             return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.used))))
         found = self._asked.get(name)
         if found is None:

@@ -250,6 +250,10 @@ def _unused(scenario: Scenario) -> set[str]:
         (("point_to_point",), par.pp == 1),
         (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8", "nvfp4")),
         (("amax_group",), not _scales_later(scenario)),
+        (
+            ("attention_amax",),
+            not (scenario.software.kernels.fp8_attention and scenario.training.precision == "nvfp4"),
+        ),
         (("bucket_elements",), not scenario.software.gradients.overlap_grad_reduce),
     ):
         unused |= set(names) if idle else set()

@@ -16,6 +16,7 @@ TpOverlap = Literal["userbuffers", "local-shard"]
 ContextEngine = Literal["transformer-engine", "torch"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
 AmaxGroup = Literal["none", "tensor", "replicas"]
+AttentionAmax = Literal["none", "rank", "replicas"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 
 
@@ -76,6 +77,12 @@ class ExchangeSoftware(SoftwareGroup):
         default="none",
         description="of 8 bits with delayed scaling: ranks that agree on the largest magnitudes behind each"
         " virtual stage before kernels go on: those of tp and cp (tp_only_amax_red), or of all replicas too",
+    )
+    attention_amax: AttentionAmax = Field(
+        default="none",
+        description="of attention in 8 bits beside GEMMs in NVFP4, whose scores are scaled by the largest"
+        " magnitudes of the step before: behind each layer, forward and backward, each rank updates scales by"
+        " its own, or all replicas agree first (NVTE_DPA_FP8DS_REDUCE_AMAX); none where scales are of blocks",
     )
     moe_dispatcher: MoeDispatcher = Field(
         default="alltoall",
