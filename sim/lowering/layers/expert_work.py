@@ -14,6 +14,7 @@ from typing import Literal
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
+from .expert_arrivals import index_arrivals, index_arrivals_backward
 from .expert_biases import add_biases, add_biases_backward
 from .expert_operators import (
     add_rows_biases,
@@ -59,6 +60,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     where its output is kept."""
     builder = builder.outside_graphs()
     local = builder.local
+    index_arrivals(builder)
     _etp(builder, "all_gather")
     _sort(builder, "sort by expert")
     if product:
@@ -107,6 +109,7 @@ def experts_backward(
     _pad(builder, "unpad rows backward")
     _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter")
+    index_arrivals_backward(builder)
 
 
 def experts_weight_grad(builder: LayerBuilder) -> None:
