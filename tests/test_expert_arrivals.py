@@ -1,7 +1,8 @@
-"""Rows that DeepEP brings, where torch's indexing says which expert they are for, and the host waits for them."""
+"""Rows that DeepEP brings, where torch's indexing says which expert they are for: the host waits for them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,8 +31,7 @@ def blocks(run: Scenario) -> list[Block]:
 def waits(within: str = "", **fields: Any) -> set[tuple[str, str]]:
     """Ops on both sides of what the host waits for in blocks whose names have ``within``."""
     row = [one for one in blocks(with_experts(**{"host_s_per_kernel": 4e-5} | fields)) if within in one.name]
-    found = zip(row[:-1], row[1:], strict=True)
-    return {(a.ops[-1].name, b.ops[0].name) for a, b in found if b.name.startswith("host has waited")}
+    return {(a.ops[-1].name, b.ops[0].name) for a, b in pairwise(row) if b.name.startswith("host has waited")}
 
 
 def test_the_host_waits_for_a_dispatch_and_for_the_experts_backward() -> None:
