@@ -168,19 +168,31 @@ def _context(plan: StepPlan) -> Passes:
 def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dict[str, float]:
     """Exchanges of tokens and, among ranks that share experts, of rows; once more where these run again."""
     again = parts_again(run, layer)
-    dispatched, combined = _exchanged(run, plan)
+    dispatched, combined, weights = _exchanged(run, plan)
     e, etp = plan.local.element_bytes, run.parallelism.etp
-    rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e * (not gathers(run))
+    shared = (etp - 1) / etp * expert_rows(run, load) * (not gathers(run))
+    rows, rows_weights = shared * run.model.hidden_size * e, shared * _weight_bytes(run)
     counts = _counts(run)
-    found = {"ep": counts + dispatched + 3 * combined, "etp": 4 * rows}
+    found = {"ep": counts + dispatched + 3 * combined + 2 * weights, "etp": 4 * rows + 2 * rows_weights}
     if "operators" in layer.recompute:  # which stops at the last input that backward reads
-        sent_again = counts + dispatched + (combined if reads_rows(run) else 0.0)
+        sent_again = counts + dispatched + weights + (combined if reads_rows(run) else 0.0)
         found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else sent_again
-        found["etp"] += 2 * rows if reads_rows(run) else rows
+        found["etp"] += (2 * rows if reads_rows(run) else rows) + rows_weights
     elif "routed fc2" in again:
         back = 0.0 if "full" in layer.recompute and _home_is_left_out(run) else combined
-        return {"ep": found["ep"] + counts + dispatched + back, "etp": found["etp"] + 2 * rows}
+        sent_again = counts + dispatched + weights + back
+        return {"ep": found["ep"] + sent_again, "etp": found["etp"] + 2 * rows + rows_weights}
     return found
+
+
+def _weight_bytes(run: Scenario) -> float:
+    """Of the weight that travels beside a row, in FP32, where the experts' activation applies it."""
+    software = run.software
+    return (
+        4.0
+        if software.kernels.weighted_activation and software.exchange.moe_dispatcher == "alltoall"
+        else 0.0
+    )
 
 
 def _home_is_left_out(run: Scenario) -> bool:
@@ -196,18 +208,20 @@ def _counts(run: Scenario) -> float:
     return 8.0 * moe.num_experts * (ep - 1)
 
 
-def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:
-    """Payload of a dispatch and of a combine, of the busiest rank, which all others wait for."""
+def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float, float]:
+    """Payload of a dispatch, of a combine and of rows' weights, of the busiest rank, which all others wait
+    for."""
     moe, local = run.model.moe, plan.local
     if moe is None or run.parallelism.ep == 1:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     copies = moe.topk * (moe.capacity_factor or 1.0)
     if run.software.exchange.moe_dispatcher != "alltoall":  # one copy, or as much more as capacity pads
         copies /= moe.topk
     copies *= run.parallelism.etp if gathers(run) else 1
-    rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
+    rows = stream_tokens(run) * copies * max(expert_loads(run))
+    elements = rows * run.model.hidden_size
     out = local.stored_bytes if run.software.exchange.fp8_dispatch else local.element_bytes
-    return rows * out, rows * local.element_bytes
+    return elements * out, elements * local.element_bytes, rows * _weight_bytes(run)
 
 
 # Pipeline parallelism ------------------------------------------------------------------------------------

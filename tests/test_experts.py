@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 from refusals import refused_at
 from small_experts import LATENT, expert_collectives, expert_layouts, with_experts
-from small_scenarios import lowered
+from small_scenarios import every_op, lowered
 
 from stepsim.sim.lowering.layers.routing import (
     LEVELS,
@@ -53,15 +53,41 @@ def _moved(run: Scenario, axis: str) -> float:
 def test_bytes_of_nccls_exchange_are_the_closed_form(
     tp: int, ep: int, micro_batch: int, capacity: float | None
 ) -> None:
-    """Two exchanges forward and two backward, each of topk copies of this rank's tokens."""
+    """Two exchanges forward and two backward, each of topk copies of this rank's tokens; with one of them
+    each way a weight of 4 bytes for each copy, since the experts' activation applies it."""
     fields = {} if capacity is None else {"capacity_factor": capacity}
     run = with_experts(tp=tp, ep=ep, micro_batch=micro_batch, **fields)
     copies = 2 * (capacity or 1.0)
     tokens = micro_batch * 512 / tp
     # Without a capacity all ranks first tell one another how many tokens go to each of 16 experts.
     counts = 0 if capacity else 4 * run.num_microbatches * ep * 16 * 8
-    expected = 4 * 4 * run.num_microbatches * tokens * copies * 256 * 2
+    passes = 4 * run.num_microbatches
+    expected = passes * tokens * copies * (4 * 256 * 2 + 2 * 4)
     assert _moved(run, "ep") == expected + counts
+    assert _moved(with_weights_at_home(run), "ep") == expected + counts - passes * tokens * copies * 2 * 4
+
+
+def with_weights_at_home(run: Scenario) -> Scenario:
+    """The run with rows that are weighted when they are back, as before Megatron core 0.13."""
+    return run.with_({"software.kernels.weighted_activation": False})
+
+
+def test_weights_of_rows_travel_with_ranks_that_share_an_expert_too() -> None:
+    """Those gather them with the rows, and add up their gradients; DeepEP and HybridEP carry both in one."""
+
+    def weights(**fields: Any) -> Counter[str]:
+        found = lowered(with_experts(**fields)).programs.classes[0]
+        return Counter(
+            op.name for op, count in every_op(found) for _ in range(count) if " weights" in op.name
+        )
+
+    shared = weights(tp=2, etp=2, ep=4)
+    assert shared["dispatch weights"] == shared["dispatch backward weights"] > 0
+    assert shared["expert weights all_gather"] == shared["dispatch weights"]
+    assert shared["expert weights reduce_scatter"] == shared["dispatch weights"]
+    assert not weights(moe_dispatcher="deepep")
+    assert not weights(moe_dispatcher="hybridep")
+    assert not weights(ep=1)
 
 
 def test_deepep_sends_a_token_once_to_each_host() -> None:

@@ -157,7 +157,7 @@ def test_a_pair_has_issued_the_gradients_of_rows_before_it_waits() -> None:
     row = [block for block in blocks(with_experts(**PAIRS, host_s_per_kernel=4e-5)) if "beside" in block.name]
     ahead, behind = row[:2]
     names = [op.name for op in behind.ops]
-    issued = behind.ops[names.index("dispatch") + 1 : names.index("dispatch backward")]
+    issued = behind.ops[names.index("dispatch weights") + 1 : names.index("dispatch backward weights")]
     assert "expert fc2 dgrad" in [op.name for op in issued]
     assert not any(op.host_s for op in issued)
     alone = next(
@@ -166,4 +166,4 @@ def test_a_pair_has_issued_the_gradients_of_rows_before_it_waits() -> None:
         if block.ops[-1].name == ahead.ops[-1].name
     )
     assert ahead.ops[-1].host_s > alone.ops[-1].host_s + 10 * 4e-5
-    assert all(op.host_s for op in behind.ops[names.index("dispatch backward") :])
+    assert all(op.host_s for op in behind.ops[names.index("dispatch backward weights") :])

@@ -133,6 +133,16 @@ def test_an_option_sets_its_field(more: str, path: str, value: object) -> None:
             "hybridep",
         ),
         (MOE + " --moe-enable-deepep", "software.exchange.moe_dispatcher", "deepep"),
+        (
+            MOE + " --moe-enable-deepep --moe-permute-fusion",
+            "software.exchange.arrivals_indexed_by_torch",
+            True,
+        ),
+        (
+            MOE + " --moe-enable-deepep --moe-permute-fusion --enable-experimental",
+            "software.exchange.arrivals_indexed_by_torch",
+            False,
+        ),
         (MOE + " --moe-router-num-groups 8 --moe-router-group-topk 4", "model.moe.node_limit", 4),
         (MOE + " --moe-router-force-load-balancing", "training.routing", "forced"),
         (MOE, "software.exchange.moe_a2a_overlap", False),

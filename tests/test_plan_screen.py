@@ -280,7 +280,7 @@ def test_no_step_of_products_in_two_passes_is_shorter_than_its_bounds(preset: st
     [
         ({"parallelism.pp": 1, "parallelism.zero": 1, "schedule": "none"}, (0.9, 0.96)),
         ({"parallelism.pp": 1, "parallelism.zero": 3, "schedule": "none"}, (0.95, 0.95)),
-        ({"parallelism.pp": 2, "parallelism.vpp": 4, "schedule": "interleaved"}, (0.9, 0.96)),
+        ({"parallelism.pp": 2, "parallelism.vpp": 4, "schedule": "interleaved"}, (0.9, 0.95)),
     ],
     ids=["no pipeline", "sharded parameters", "interleaved"],
 )

@@ -185,7 +185,11 @@ def test_a_dense_model_has_no_router_to_make_even(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("software.sharding.experts_whole", "true"), ("software.kernels.expert_operators", "torch")],
+    [
+        ("software.sharding.experts_whole", "true"),
+        ("software.exchange.arrivals_indexed_by_torch", "true"),
+        ("software.kernels.expert_operators", "torch"),
+    ],
 )
 def test_a_dense_model_has_no_experts_to_run_or_keep(tmp_path: Path, field: str, value: str) -> None:
     preset = "software.preset=generic-fsdp"

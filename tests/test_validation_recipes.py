@@ -114,6 +114,9 @@ def test_hosts_of_eight_blackwells_run_qwen3_235b_without_hybridep_and_graphs(
 PARTIAL = {"cuda_graphs": True, "graphs_leave_out_experts": True}
 
 
+DEEPEP = {"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"}
+
+
 @pytest.mark.parametrize(
     ("release", "gpu", "precision", "width", "expected"),
     [
@@ -141,6 +144,16 @@ PARTIAL = {"cuda_graphs": True, "graphs_leave_out_experts": True}
         ("25.11", "B200-SXM", "mxfp8", 4096, {"moe_a2a_overlap": True}),
         ("25.11", "H100-SXM5-80GB", "fp8", 2048, {"moe_a2a_overlap": True}),
         ("25.11", "H100-SXM5-80GB", "bf16", 2880, {"fused_residual": False, "moe_dispatcher": "alltoall"}),
+        ("26.02", "H100-SXM5-80GB", "fp8", 2048, DEEPEP | {"arrivals_indexed_by_torch": True}),
+        (
+            "26.02",
+            "H100-SXM5-80GB",
+            "bf16",
+            4096,
+            DEEPEP
+            | {"arrivals_indexed_by_torch": True, "moe_dispatcher": "alltoall", "moe_a2a_overlap": True},
+        ),
+        ("26.04", "H100-SXM5-80GB", "fp8", 7168, DEEPEP),
         ("26.02", "GB300-NVL72", "mxfp8", 2048, {"graphs_leave_out_attention": True}),
         ("26.02", "GB200-NVL72", "bf16", 2048, {}),
         ("26.04", "B200-SXM", "mxfp8", 7168, {"cuda_graphs": False}),

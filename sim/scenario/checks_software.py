@@ -36,6 +36,7 @@ _OF_EXPERTS = {
     "software.kernels.expert_operators": "library",
     "software.kernels.weighted_rows": False,
     "software.kernels.split_expert_gate": False,
+    "software.exchange.arrivals_indexed_by_torch": False,
     "software.exchange.experts_gather_tokens": False,
     "software.sharding.experts_whole": False,
 }

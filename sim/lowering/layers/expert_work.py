@@ -14,6 +14,7 @@ from typing import Literal
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
+from .expert_arrivals import index_arrivals, index_arrivals_backward
 from .expert_biases import add_biases, add_biases_backward
 from .expert_operators import (
     add_rows_biases,
@@ -32,6 +33,9 @@ from .local_shape import LocalShape
 from .pointwise import activation, activation_backward
 from .quantise import quantise, transpose
 from .recompute import NOTHING, Recompute
+
+WEIGHT_BYTES = 4
+"""Of the router's weight of a row, in FP32 (``--moe-router-dtype``)."""
 
 
 def experts_forward(builder: LayerBuilder) -> None:
@@ -59,7 +63,8 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     where its output is kept."""
     builder = builder.outside_graphs()
     local = builder.local
-    _etp(builder, "all_gather")
+    index_arrivals(builder)
+    _etp(builder, "all_gather", weights=True)
     _sort(builder, "sort by expert")
     if product:
         _pad(builder, "pad rows")
@@ -106,7 +111,8 @@ def experts_backward(
             _weights_gradient(builder)
     _pad(builder, "unpad rows backward")
     _sort(builder, "sort by expert backward")
-    _etp(builder, "reduce_scatter")
+    _etp(builder, "reduce_scatter", weights=True)
+    index_arrivals_backward(builder)
 
 
 def experts_weight_grad(builder: LayerBuilder) -> None:
@@ -291,10 +297,21 @@ def _pad(builder: LayerBuilder, name: str) -> None:
         builder.memory(name, 2.0 * experts.rows(local.norm_tokens) * local.hidden * local.element_bytes)
 
 
-def _etp(builder: LayerBuilder, kind: str) -> None:
-    """Ranks that share an expert gather its rows, and add up its outputs, unless all of them have them."""
+def _etp(builder: LayerBuilder, kind: str, *, weights: bool = False) -> None:
+    """Ranks that share an expert gather its rows, and add up its outputs, unless all of them have them; and
+    the ``weights`` of rows as well, where they travel with these, or their gradients."""
     local = builder.local
     experts = local_experts(local)
     if experts.etp > 1 and experts.gathered == 1:
         rows = experts.rows(local.norm_tokens)
         builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)
+        if weights and sends_weights(builder.software):
+            builder.collective("etp", f"expert weights {kind}", kind, rows * WEIGHT_BYTES)
+
+
+def sends_weights(software: Software) -> bool:
+    """Whether NCCL's exchange of rows has another of their weights, which the experts' activation applies;
+    DeepEP and HybridEP carry both."""
+    kernels = software.kernels
+    own = kernels.expert_operators != "library" or software.exchange.moe_dispatcher != "alltoall"
+    return kernels.weighted_activation and not own

@@ -21,7 +21,15 @@ from .expert_operators import (
     take_rows_backward,
     uses_torch_operators,
 )
-from .expert_work import experts_backward, experts_forward, experts_weight_grad, local_experts, move_rows
+from .expert_work import (
+    WEIGHT_BYTES,
+    experts_backward,
+    experts_forward,
+    experts_weight_grad,
+    local_experts,
+    move_rows,
+    sends_weights,
+)
 from .layer_builder import LayerBuilder
 from .linear import Linear, row_input_grad, row_weight_grad
 from .local_shape import LocalShape
@@ -270,13 +278,24 @@ def _permuted(local: LocalShape) -> float:
 
 
 def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> int | None:
-    """Append a dispatch or combine. Returns its index, or None where all experts are on this rank."""
+    """Append a dispatch or combine, or gradients of one. Returns the index of its last op, or None where all
+    experts are on this rank.
+
+    Where the experts' activation weights rows, their weights travel, too: NCCL's dispatcher sends them behind
+    the rows, and their gradients ahead of the rows' (Megatron-LM token_dispatcher.py, token_dispatch).
+    """
     local = builder.local
     if local_experts(local).ep == 1:
         return None
-    return builder.outside_graphs().collective(
-        "ep", name, TOKENS, _payload(local, name), after=after, wait=False
-    )
+    backward = name == "dispatch backward"
+    parts = [(name, _payload(local, name))]
+    if sends_weights(builder.software) and (name == "dispatch" or backward):
+        tokens = local_experts(local).senders * local.norm_tokens
+        parts.append((f"{name} weights", float(WEIGHT_BYTES * tokens)))
+    outside, index = builder.outside_graphs(), -1
+    for part, payload in reversed(parts) if backward else parts:
+        index = outside.collective("ep", part, TOKENS, payload, after=after, wait=False)
+    return index
 
 
 def await_rows(builder: LayerBuilder) -> None:

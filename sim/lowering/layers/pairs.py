@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.program import Block
+from .expert_arrivals import indexed_by_torch
 from .expert_work import experts_backward, experts_forward, experts_weight_grad
 from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward_again
 from .layer_builder import LayerBuilder
@@ -50,8 +51,7 @@ def pair_block(
     elif by_operators(recompute):
         operators_again(back, recompute)
     combine_backward = _start_backward(back, recompute)
-    sent = _start_forward(ahead)
-    sent_back = _experts_backward(back, recompute, combine_backward)
+    sent, sent_back = _both_ways(ahead, back, recompute, combine_backward)
     combined = _experts_forward(ahead, sent)
     _end_backward(back, recompute, sent_back)
     _end_forward(ahead, combined)
@@ -63,15 +63,50 @@ def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
     return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 
-def _start_forward(builder: LayerBuilder) -> int | None:
-    local = builder.local
+def _both_ways(
+    ahead: LayerBuilder, back: LayerBuilder, recompute: Recompute, combine_backward: int | None
+) -> tuple[int | None, int | None]:
+    """Append all up to the forward's dispatch, and the experts' backward. Returns that dispatch, and the
+    exchange of gradients."""
+    _start_forward(ahead)
+    if indexed_by_torch(back):  # the host waits in the experts' backward, which comes before the dispatch
+        _rows_backward(back, recompute, combine_backward)
+        sent = _dispatch(ahead)
+        return sent, _send_back(back)
+    sent = _dispatch(ahead)
+    if back.local.experts is None:
+        return sent, None
+    first = len(back.ops)
+    _rows_backward(back, recompute, combine_backward)
+    back.issued_ahead(first)  # by its wait for the forward's rows the host has issued gradients of others
+    return sent, _send_back(back)
+
+
+def _start_forward(builder: LayerBuilder) -> None:
     attention_part_forward(builder)
-    if local.experts is None:
+    if builder.local.experts is None:
         mlp_forward(builder)
+    else:
+        route(builder)
+
+
+def _dispatch(builder: LayerBuilder) -> int | None:
+    if builder.local.experts is None:
         return None
-    route(builder)
     await_rows(builder)
     return exchange(builder, "dispatch")
+
+
+def _rows_backward(builder: LayerBuilder, recompute: Recompute, combine_backward: int | None) -> None:
+    await_exchange(builder, combine_backward)
+    experts_backward(builder, recompute=recompute, split=True)
+
+
+def _send_back(builder: LayerBuilder) -> int | None:
+    """Append the exchange of the rows' gradients, and the gradients of matrices, which run meanwhile."""
+    sent_back = exchange(builder, "dispatch backward")
+    experts_weight_grad(builder)
+    return sent_back
 
 
 def _experts_forward(builder: LayerBuilder, sent: int | None) -> int | None:
@@ -103,22 +138,6 @@ def _start_backward(builder: LayerBuilder, recompute: Recompute) -> int | None:
         shared_forward(builder)
     unpermute_backward(builder)
     return exchange(builder, "combine backward")
-
-
-def _experts_backward(
-    builder: LayerBuilder, recompute: Recompute, combine_backward: int | None
-) -> int | None:
-    """Append the experts' backward. The gradients of rows travel back while the gradients of matrices run."""
-    local = builder.local
-    if local.experts is None:
-        return None
-    await_exchange(builder, combine_backward)
-    first = len(builder.ops)
-    experts_backward(builder, recompute=recompute, split=True)
-    builder.issued_ahead(first)
-    sent_back = exchange(builder, "dispatch backward")
-    experts_weight_grad(builder)
-    return sent_back
 
 
 def _end_backward(builder: LayerBuilder, recompute: Recompute, sent_back: int | None) -> None:

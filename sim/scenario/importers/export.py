@@ -191,6 +191,7 @@ _EXPERTS = (
     "expert_operators",
     "weighted_rows",
     "split_expert_gate",
+    "arrivals_indexed_by_torch",
     "experts_gather_tokens",
     "experts_whole",
 )
@@ -237,6 +238,7 @@ def _unused(scenario: Scenario) -> set[str]:
         (("update_threads",), not scenario.training.offloads_state),
         (("tp_comm_overlap",), not par.sequence_parallel),
         (_EXPERTS, scenario.model.moe is None),
+        (("arrivals_indexed_by_torch",), scenario.software.exchange.moe_dispatcher != "deepep"),
         (("expert_biases",), not scenario.model.biases),
         (("clamps_gate_apart",), not scenario.model.clamped_gate),
         (("norm_parts_in_turn", "heads_distributed"), not scenario.model.qk_norm),

@@ -89,9 +89,12 @@ def _experts(scenario: Scenario) -> Options:
         return []
     exchange, kernels = scenario.software.exchange, scenario.software.kernels
     eight_bits = scenario.training.precision in ("fp8", "mxfp8", "nvfp4")
+    fused = exchange.moe_dispatcher == "deepep" and not exchange.arrivals_indexed_by_torch
     return [
         ("moe_token_dispatcher_type", "alltoall" if exchange.moe_dispatcher == "alltoall" else "flex"),
         ("moe_flex_dispatcher_backend", "hybridep" if exchange.moe_dispatcher == "hybridep" else None),
+        ("enable_experimental", fused),
+        ("moe_permute_fusion", fused),
         ("moe_router_fusion", kernels.moe_router_fusion),
         ("moe_router_padding_for_fp8", eight_bits and not kernels.expert_rows_padded),
         ("moe_shared_expert_overlap", exchange.moe_shared_expert_overlap),

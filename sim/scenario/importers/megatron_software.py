@@ -216,6 +216,7 @@ _ABOUT_EXPERTS = (
     "overlap_moe_expert_parallel_comm",
     "delay_wgrad_compute",
     "moe_permute_fusion",
+    "enable_experimental",
     "moe_router_padding_for_fp8",
     "moe_router_padding_for_quantization",
     "moe_router_force_load_balancing",
@@ -237,15 +238,14 @@ def _exchanges(settings: Settings) -> None:
         if settings.has(name) and moe:
             settings.draft.note(f"{name}: a dispatcher's SMs and fusions make no difference here")
     if moe:
-        if on["moe_router_force_load_balancing"]:
-            origin = settings.origin("moe_router_force_load_balancing")
-            settings.draft.put("training.routing", "forced", origin)
-        _dispatcher(settings, str(dispatcher), backend, deepep=on["moe_enable_deepep"])
+        if on[forced := "moe_router_force_load_balancing"]:
+            settings.draft.put("training.routing", "forced", settings.origin(forced))
+        _dispatcher(settings, str(dispatcher), backend, on)
         _expert_overlap(settings, on)
         _expert_kernels(settings, on)
 
 
-def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, *, deepep: bool) -> None:
+def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, on: Mapping[str, bool]) -> None:
     draft = settings.draft
     ranks = draft.get("parallelism.ep", 1) * draft.get("parallelism.etp", 1)
     if dispatcher == "allgather" and ranks > 1:
@@ -256,12 +256,14 @@ def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, *, dee
         )
     if dispatcher == "flex" and backend is None:
         settings.refuse("moe_flex_dispatcher_backend", "ncclep is not modelled; deepep and hybridep are")
-    flexible = dispatcher == "flex" or deepep
-    origin = settings.origin(
-        "moe_token_dispatcher_type", "moe_enable_deepep", default=f"{DEFAULT}: allgather"
-    )
+    flexible = dispatcher == "flex" or on["moe_enable_deepep"]
     way = (backend if dispatcher == "flex" and backend else "deepep") if flexible else "alltoall"
-    draft.put("software.exchange.moe_dispatcher", way, origin)
+    names = "moe_token_dispatcher_type", "moe_enable_deepep"
+    said = settings.origin(*names, default=f"{DEFAULT}: allgather")
+    draft.put("software.exchange.moe_dispatcher", way, said)
+    fused = on["enable_experimental"] and on["moe_permute_fusion"]
+    said = settings.origin("enable_experimental", "moe_permute_fusion", default=f"{DEFAULT}: off")
+    draft.put("software.exchange.arrivals_indexed_by_torch", not fused if way == "deepep" else None, said)
 
 
 def _expert_overlap(settings: Settings, on: Mapping[str, bool]) -> None:

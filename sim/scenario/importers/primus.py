@@ -211,6 +211,9 @@ def _put_defaults(settings: Settings) -> None:
 
     if settings.flag("use_turbo_deepep"):
         put("moe_token_dispatcher_type", "flex", "Primus", "use_turbo_deepep")
+        put(
+            "enable_experimental", True, "Primus", "use_turbo_deepep"
+        )  # PrimusDeepepManager asks for no such flag
     elif "moe_token_dispatcher_type" not in found:
         put("moe_token_dispatcher_type", "alltoall", "language_model.yaml of Primus")
     if settings.flag("use_turbo_grouped_gemm") or "moe_grouped_gemm" not in found:

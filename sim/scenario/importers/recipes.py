@@ -328,6 +328,9 @@ def _overlaps(settings: Settings) -> None:
     flexible = "deepep" if str(draft.get("cluster.gpu", "")).startswith("H") else "hybridep"
     way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": flexible})
     draft.put("software.exchange.moe_dispatcher", way, settings.origin("moe_token_dispatcher_type"))
+    if way == "deepep" and draft.get("model.mla") is None:
+        experimental = "only recipes with latent attention set enable_megatron_core_experimental"
+        draft.put("software.exchange.arrivals_indexed_by_torch", True, experimental)
     if draft.get("software.host.cuda_graphs", get_software(draft.get("software.preset")).host.cuda_graphs):
         put_scopes(settings)
     settings.setting(*SCOPE_NAMES)

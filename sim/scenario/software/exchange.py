@@ -88,6 +88,12 @@ class ExchangeSoftware(SoftwareGroup):
         default="alltoall",
         description="how tokens reach experts: grouped sends, DeepEP's kernels, or NVIDIA's HybridEP",
     )
+    arrivals_indexed_by_torch: bool = Field(
+        default=False,
+        description="with moe_dispatcher deepep: torch's indexing by masks says which rows go to which"
+        " expert, and the host waits for a dispatch, and for the experts' backward (Megatron core without"
+        " --enable-experimental or --moe-permute-fusion)",
+    )
     experts_gather_tokens: bool = Field(
         default=False,
         description="layers of experts gather the tokens of all tensor-parallel ranks before the router and"
