@@ -11,7 +11,7 @@ from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter"]
-CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "gathered", "eager"]
+CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "compiled-torch", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
@@ -162,7 +162,8 @@ class KernelSoftware(SoftwareGroup):
     cross_entropy: CrossEntropy = Field(
         default="vocab-parallel",
         description="how the loss is computed where TP splits the vocabulary; compiled: Megatron core's own"
-        " fused loss (cross_entropy_fusion_impl native); fused: kernels written for it, such as"
+        " fused loss (cross_entropy_fusion_impl native); compiled-torch: torch's own under torch.compile,"
+        " DTensor's where TP splits the vocabulary; fused: kernels written for it, such as"
         " TransformerEngine's",
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
