@@ -37,6 +37,7 @@ _OF_EXPERTS = {
     "software.kernels.weighted_rows": False,
     "software.kernels.split_expert_gate": False,
     "software.exchange.experts_gather_tokens": False,
+    "software.exchange.replays_exchanges": False,
     "software.sharding.experts_whole": False,
 }
 """Facts of how experts run or are sharded, with what says nothing of a dense model."""

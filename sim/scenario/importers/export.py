@@ -192,6 +192,7 @@ _EXPERTS = (
     "weighted_rows",
     "split_expert_gate",
     "experts_gather_tokens",
+    "replays_exchanges",
     "experts_whole",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
