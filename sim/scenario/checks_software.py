@@ -90,6 +90,16 @@ def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
             )
 
 
+def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
+    """Logits that a trainer refers to are apart from what the loss makes in torch's cross entropy alone."""
+    kernels = software.kernels
+    if kernels.holds_logits and kernels.cross_entropy != "eager":
+        yield Finding(
+            path=("software", "kernels", "holds_logits"),
+            message=f"true is of cross_entropy: eager, and this one is {kernels.cross_entropy}; leave it out",
+        )
+
+
 def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
     """Who owns whole parameters broadcasts them; nanotron's optimizer shards each, and gathers them."""
     gradients = software.gradients

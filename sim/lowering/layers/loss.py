@@ -100,7 +100,7 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
         return _share(local) * local.tp * (e + 3 * wide)
     if software.kernels.cross_entropy == "eager":
         # log-softmax, the gradient of the loss by it, and of what it took; DTensor's has an exponential too
-        return _share(local) * (4 if local.tp > 1 else 3) * wide
+        return _share(local) * (3 + (local.tp > 1) + software.kernels.holds_logits) * wide
     if software.kernels.cross_entropy == "compiled":
         # forward: what the head gave, its copy and the exponentials; backward: probabilities, those with
         # targets scattered into them, and the 16-bit gradient

@@ -188,6 +188,11 @@ class KernelSoftware(SoftwareGroup):
         description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in"
         " a copy of them",
     )
+    holds_logits: bool = Field(
+        default=False,
+        description="cross_entropy eager: the trainer still refers to the logits that it gave the loss while"
+        " the loss runs backward (torchtitan before pull request 391; prime-rl)",
+    )
     optimizer_implementation: OptimizerImplementation = Field(
         default="fused",
         description="fused: an update is one pass over the state; foreach: each of its operations is a pass,"
