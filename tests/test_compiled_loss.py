@@ -1,4 +1,5 @@
-"""Megatron core's fused loss, whose operators in place torch.compile gives buffers of their own."""
+"""Losses that torch.compile makes: Megatron core's, whose operators in place get buffers of their own, and
+torch's, which over a split vocabulary scatters targets into zeros that have one."""
 
 from __future__ import annotations
 
@@ -112,3 +113,38 @@ def test_a_compiled_loss_launches_few_kernels(direction: str, launches: set[int]
     ]
     assert set(found) == launches
     assert sum(found) == (6 if direction == "forward" else 3)
+
+
+def torch_run(tp: int, cross_entropy: str = "compiled-torch") -> Scenario:
+    run = scenario(vocab_size=32_768, tp=tp, software="torchtitan-2025")
+    return run.with_({"software.kernels.cross_entropy": cross_entropy})
+
+
+@pytest.mark.parametrize(("tp", "held"), [(1, 2 + 2), (2, 2 + 2 + 4), (4, 2 + 2 + 4)])
+def test_dtensors_loss_holds_what_targets_are_scattered_into(tp: int, held: int) -> None:
+    """16-bit logits and their gradient; zeros in FP32 besides, where the vocabulary is split."""
+    plan = lowered(torch_run(tp)).plan
+    logits = plan.local.tokens * plan.local.vocabulary
+    assert logits_bytes(plan.local, plan.scenario.software) == held * logits
+
+
+def test_dtensors_loss_moves_what_targets_are_scattered_into() -> None:
+    """Two passes over the logits forward; backward zeros w, then logits and zeros r, gradient w."""
+    run = torch_run(2)
+    builder = LayerBuilder(costs=COSTS, local=local_shape_of(run), software=run.software)
+    loss_forward(builder)
+    loss_backward(builder)
+    moved = {op.name: op.work.bytes for op in builder.ops if isinstance(op.work, Compute)}
+    logits = builder.local.tokens * builder.local.vocabulary
+    assert moved["logits maximum"] == moved["logits exponentiate, sum"] == 2 * logits
+    assert moved["loss backward"] == (2 + 2 + 2 * 4) * logits
+    reduced = [op.name for op in builder.ops if isinstance(op.work, Collective)]
+    assert reduced == ["loss maximum all_reduce", "loss sum all_reduce", "loss target all_reduce"]
+
+
+def test_torchs_compiled_loss_of_a_whole_vocabulary_is_one_kernel_each_way() -> None:
+    assert simulate(torch_run(1)).step_time_s == simulate(torch_run(1, "fused")).step_time_s
+
+
+def test_torchtitan_compiles_torchs_own_loss() -> None:
+    assert get_software("torchtitan-2025").kernels.cross_entropy == "compiled-torch"

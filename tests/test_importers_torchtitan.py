@@ -64,7 +64,7 @@ def test_a_number_that_python_does_not_read_is_the_files() -> None:
         ("", "parallelism.zero", 3),
         ("", "software.sharding.reshard_after_forward", "default"),
         ("", "software.kernels.torch_compile", False),
-        ("[compile]\nenable = true\n", "software.kernels.cross_entropy", "fused"),
+        ("[compile]\nenable = true\n", "software.kernels.cross_entropy", "compiled-torch"),
         ('[compile]\nenable = true\ncomponents = ["model"]\n', "software.kernels.cross_entropy", "eager"),
         ("context_parallel_degree = 2\n", "software.exchange.cp_comm", "all_gather"),
         # One pass over memory; each operation over all tensors; each tensor by itself.

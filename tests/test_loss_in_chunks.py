@@ -81,6 +81,10 @@ def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
     assert "cross_entropy" not in kernels(torch_compile=True)
     assert kernels("torchtitan (uncompiled loss)", torch_compile=True)["cross_entropy"] == "eager"
     assert kernels("torchtitan (fused loss)")["cross_entropy"] == "fused"
+    assert kernels("torchtitan (fused loss)")["logits_fp32"] is False
+    assert kernels("prime-rl (uncompiled loss, logits held)", torch_compile=True)["holds_logits"] is True
+    liger = kernels("Halo (Transformers; liger loss)")  # ForCausalLMLoss casts logits before it
+    assert (liger["cross_entropy"], liger["logits_fp32"]) == ("fused", True)
 
 
 def test_megatron_without_its_fused_loss_has_its_own() -> None:

@@ -49,6 +49,14 @@ def test_at_the_loss_no_layer_is_recomputed_and_no_gradient_of_torch_is_there() 
     assert kept <= bill.terms["activations"] < kept + 4 * TOKENS * 64 * 4  # and ends, but no layer's own
 
 
+@pytest.mark.parametrize(("tp", "others"), [(1, 3), (2, 4)])
+def test_a_trainer_that_holds_logits_has_them_beside_all_that_the_loss_makes(tp: int, others: int) -> None:
+    fields: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256, "tp": tp}
+    for holds in (False, True):
+        bill = bill_of(**fields, recompute="full", software=fsdp(kernels={"holds_logits": holds}))
+        assert bill.terms["logits"] == TOKENS * VOCABULARY / tp * (others + holds) * 4
+
+
 @pytest.mark.parametrize(
     ("kernels", "share"),
     [

@@ -100,7 +100,7 @@ def test_the_page_shows_what_is_so(row: tuple[str, ...]) -> None:
     software, *peaks = row
     for zero, peak in enumerate(peaks, 1):
         found = max(one.peak_bytes for one in bills(shown(software, zero)))
-        assert f"{found / 1e9:.1f}" == peak
+        assert f"{found / 1e9:.2f}" == peak
 
 
 def test_the_page_shows_both_cases() -> None:

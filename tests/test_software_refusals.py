@@ -79,6 +79,15 @@ def test_a_compiler_leaves_no_biases_of_experts_apart() -> None:
     assert scenario(biases=True).with_(compiled).model.moe is None
 
 
+@pytest.mark.parametrize("loss", ["fused", "compiled-torch", "vocab-parallel", "gathered"])
+def test_logits_are_held_beside_torchs_own_loss_alone(loss: str) -> None:
+    run = scenario(software="generic-fsdp")
+    stated = {"software.kernels.holds_logits": True, "software.kernels.cross_entropy": loss}
+    field, message = refusal(run, stated)
+    assert field == "software.kernels.holds_logits"
+    assert loss in message
+
+
 def test_only_nvlink_that_is_there_is_faster() -> None:
     cards = scenario(gpu="RTX-4090", gpus_per_node=4)
     field, message = refusal(cards, {"cluster.what_if.nvlink": 2})

@@ -42,7 +42,7 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 """What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
 
 LOSS_COMPILED = ("torchtitan-2025",)
-"""Presets whose fused loss is torch.compile's, and torch's cross_entropy of FP32 logits where a run compiles
+"""Presets whose loss is torch.compile's, and torch's cross_entropy of FP32 logits where a run compiles
 nothing (pytorch/torchtitan components/loss.py, build_cross_entropy_loss: ``if training.compile``)."""
 
 SAME_NAME = (

@@ -15,7 +15,11 @@ from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
 from .refuse_autocast import refuse_autocast
-from .refuse_experts import refuse_gathered_tokens, refuse_operators_of_experts
+from .refuse_experts import (
+    refuse_gathered_tokens,
+    refuse_operators_of_experts,
+    refuse_replayed_exchanges,
+)
 from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
 from .refuse_power import refuse_measured_products
 from .tables import runs_pairs
@@ -362,6 +366,7 @@ REFUSALS = (
     ),
     LayoutRefusal(rule=refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
     LayoutRefusal(rule=refuse_gathered_tokens, reads=("parallelism.tp", "parallelism.etp")),
+    LayoutRefusal(rule=refuse_replayed_exchanges, reads=("parallelism.ep", "training.recompute")),
     LayoutRefusal(rule=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
     LayoutRefusal(rule=refuse_partial_graphs),
     LayoutRefusal(rule=refuse_barrier),

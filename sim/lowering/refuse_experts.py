@@ -1,4 +1,5 @@
-"""What experts cannot do: torch's operators over exchanged rows, tokens of ranks that share no expert."""
+"""What experts cannot do: torch's operators over exchanged rows, tokens of ranks that share no expert,
+exchanges that are kept and run beside another microbatch."""
 
 from __future__ import annotations
 
@@ -27,3 +28,18 @@ def refuse_gathered_tokens(scenario: Scenario) -> None:
     if scenario.model.moe and gathers and par.etp not in (1, par.tp):
         fix = f"etp {par.etp} beside tp {par.tp}; set etp to 1 or {par.tp}, or this to false"
         raise NotSupported("software.exchange.experts_gather_tokens", fix)
+
+
+def refuse_replayed_exchanges(scenario: Scenario) -> None:
+    """Exchanges that a recomputation takes from the forward, where nothing is recomputed with them, or where
+    they run beside layers of another microbatch."""
+    exchange, recompute = scenario.software.exchange, scenario.training.recompute
+    if not exchange.replays_exchanges or scenario.model.moe is None or scenario.parallelism.ep == 1:
+        return
+    field = "software.exchange.replays_exchanges"
+    if recompute != "full" and getattr(recompute, "kind", None) != "full":
+        raise NotSupported(field, "whole layers that are recomputed replay exchanges; set recompute to full")
+    if exchange.moe_a2a_overlap:
+        raise NotSupported(
+            field, "exchanges that are replayed run beside no other microbatch (moe_a2a_overlap)"
+        )

@@ -99,7 +99,7 @@ def visits(router: Router, placement: GroupPlacement) -> Visits:
     each = domains * placement.ranks / placement.domains if placement.parts else domains * placement.fewest
     return Visits(
         domains=domains * (sum(hits) / len(hits) if placement.parts else hits[0]),
-        gpus=each * _hit(gpus, router.experts // placement.ranks, router.topk),
+        gpus=each * hit_probability(gpus, router.experts // placement.ranks, router.topk),
     )
 
 
@@ -114,7 +114,9 @@ def _domain_hits(router: Router, placement: GroupPlacement) -> list[float]:
     """For each domain, the probability that a token is sent there, of tokens that may be."""
     _, reachable = _reach(router, placement)
     parts = placement.parts or (placement.fewest,) * placement.domains
-    return [_hit(reachable, part * router.experts // placement.ranks, router.topk) for part in parts]
+    return [
+        hit_probability(reachable, part * router.experts // placement.ranks, router.topk) for part in parts
+    ]
 
 
 def _nic_copies(router: Router, placement: GroupPlacement) -> float:
@@ -131,8 +133,8 @@ def _nic_copies(router: Router, placement: GroupPlacement) -> float:
     return max(sum(visited) - min(visited), *into)
 
 
-def _hit(experts: int, here: int, topk: int) -> float:
-    """Probability that one of ``topk`` of ``experts`` is among the ``here``."""
+def hit_probability(experts: int, here: int, topk: int) -> float:
+    """Probability that one of ``topk`` of ``experts``, any as likely as the others, is among the ``here``."""
     if here >= experts:
         return 1.0
     return 1.0 - math.comb(experts - here, topk) / math.comb(experts, topk)

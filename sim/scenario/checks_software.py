@@ -38,6 +38,7 @@ _OF_EXPERTS = {
     "software.kernels.split_expert_gate": False,
     "software.exchange.arrivals_indexed_by_torch": False,
     "software.exchange.experts_gather_tokens": False,
+    "software.exchange.replays_exchanges": False,
     "software.sharding.experts_whole": False,
 }
 """Facts of how experts run or are sharded, with what says nothing of a dense model."""
@@ -88,6 +89,16 @@ def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
                 message=f"{kernels.expert_operators} is operators of torch's by themselves, but {why};"
                 " set expert_operators: library",
             )
+
+
+def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
+    """Logits that a trainer refers to are apart from what the loss makes in torch's cross entropy alone."""
+    kernels = software.kernels
+    if kernels.holds_logits and kernels.cross_entropy != "eager":
+        yield Finding(
+            path=("software", "kernels", "holds_logits"),
+            message=f"true is of cross_entropy: eager, and this one is {kernels.cross_entropy}; leave it out",
+        )
 
 
 def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:

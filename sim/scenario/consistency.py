@@ -36,6 +36,7 @@ from .checks_software import (
     columns_are_summed_apart,
     compiler_leaves_biases,
     heads_are_turned_in_their_product,
+    logits_are_held_of_torchs_loss,
     operators_of_experts,
     owners_hold_whole_parameters,
     weights_are_cast_before_they_are_gathered,
@@ -130,6 +131,7 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from compiler_leaves_biases(model, parts.software)
         yield from operators_of_experts(model, parts.software)
         yield from owners_hold_whole_parameters(parts.software)
+        yield from logits_are_held_of_torchs_loss(parts.software)
         yield from columns_are_summed_apart(parts.software)
         yield from heads_are_turned_in_their_product(model, parts.software)
         if parts.training:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...network.token_exchange import hit_probability
 from .routing import busiest_share, distinct_loads, experts_with_rows
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Experts:
     def rows(self, tokens: int) -> float:
         """Rows that this rank's experts receive if every rank has ``tokens`` tokens."""
         return tokens * self.copies * self.etp * self.load
+
+    def visited(self) -> float:
+        """Ranks that a token goes to in the mean, if any expert is as likely as the others."""
+        return self.ep * hit_probability(self.total, self.held, self.topk)
 
     def rows_each(self, tokens: int) -> int:
         """Rows of one expert."""

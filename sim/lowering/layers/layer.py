@@ -27,7 +27,7 @@ from .linear import (
 )
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp_weight_grad
-from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad
+from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad, replays
 from .norms import head_norms, head_norms_backward, norm, norm_backward, norm_quantises
 from .operators import operators_again
 from .pointwise import (
@@ -139,14 +139,14 @@ def _backward(
     return builder.block(f"layer {name} ({title(recompute)} recompute)")
 
 
-def write_forward(builder: LayerBuilder, *, half: Half | None = None) -> None:
-    """Append the forward pass to ``builder``, or a ``half`` of it."""
+def write_forward(builder: LayerBuilder, *, half: Half | None = None, again: bool = False) -> None:
+    """Append the forward pass to ``builder``, or a ``half`` of it; ``again`` where it is recomputed."""
     local = builder.local
     if half is not Half.EXPERTS:
         attention_part_forward(builder)
     if half is not Half.ATTENTION:
         if local.experts:
-            moe_forward(builder)
+            moe_forward(builder, replayed=again and replays(builder))
         else:
             mlp_forward(builder, cast=not norm_quantises(local))
     if half is not Half.EXPERTS:
@@ -161,7 +161,7 @@ def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> N
     multiply it; so experts run as a whole, except for what only brings rows back (moe_forward_again).
     """
     if not builder.software.kernels.recompute_stops_early:
-        write_forward(builder, half=half)
+        write_forward(builder, half=half, again=True)
         return
     if builder.local.experts:
         if half is not Half.EXPERTS:

@@ -4,10 +4,12 @@ vocab-parallel: every rank keeps its share of the logits and reduces the maximum
 and the sum of exponentials of each token (Megatron-LM vocab_parallel_cross_entropy). fused: the same
 in one pass each way. compiled: Megatron core's own fused loss (fusions/fused_cross_entropy.py), whose
 operators in place torch.compile cannot keep so: what is summed or scattered into as well gets a buffer of
-its own and is copied back. gathered: the logits are gathered and every rank computes the whole loss. eager:
+its own and is copied back. compiled-torch: torch's cross_entropy under torch.compile, which keeps 16-bit
+logits alone; of a rank's share of the vocabulary it is DTensor's, which torch.compile does not make one
+kernel of. gathered: the logits are gathered and every rank computes the whole loss. eager:
 torch's cross_entropy on FP32 copies, which keeps the log-softmax; of a rank's share of the vocabulary it is
-DTensor's, kernel by kernel (torch/distributed/tensor/parallel/loss.py). Bytes count reads (r) and writes (w)
-at HBM per logit.
+DTensor's too, kernel by kernel (torch/distributed/tensor/parallel/loss.py). Bytes count reads (r) and
+writes (w) at HBM per logit.
 """
 
 from __future__ import annotations
@@ -16,6 +18,12 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+
+SCATTERED_BYTES = 4
+"""Bytes per logit of what DTensor's backward sets targets in (loss.py, _nll_loss_and_log_softmax_backward:
+zeros like the FP32 log-softmax, indexed by targets with a tensor of values). torch.compile makes one kernel
+of a scatter of one value into a constant alone (torch/_inductor/fx_passes/joint_graph.py,
+scatter_upon_const_tensor), so that this has a buffer."""
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
@@ -34,6 +42,11 @@ def loss_backward(builder: LayerBuilder) -> Block:
     cast = wide + e if software.kernels.logits_fp32 else 0
     if software.kernels.cross_entropy == "fused":
         builder.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
+    elif software.kernels.cross_entropy == "compiled-torch":
+        # logits r, 16-bit gradient w; targets are scattered into zeros of their own: w, r
+        scattered = 2 * SCATTERED_BYTES * (local.tp > 1)
+        launches = 3 if local.tp > 1 else 1
+        builder.memory("loss backward", logits * (wide + e + scattered), launches=launches)
     elif software.kernels.cross_entropy == "compiled":
         # to where targets are scattered into r w; scaled r, w over the probabilities, and in 16 bit w
         builder.memory("loss backward", logits * (4 * wide + e), launches=3)
@@ -87,11 +100,14 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
         return _share(local) * local.tp * (e + 3 * wide)
     if software.kernels.cross_entropy == "eager":
         # log-softmax, the gradient of the loss by it, and of what it took; DTensor's has an exponential too
-        return _share(local) * (4 if local.tp > 1 else 3) * wide
+        return _share(local) * (3 + (local.tp > 1) + software.kernels.holds_logits) * wide
     if software.kernels.cross_entropy == "compiled":
         # forward: what the head gave, its copy and the exponentials; backward: probabilities, those with
         # targets scattered into them, and the 16-bit gradient
         return _share(local) * (e + 2 * wide)
+    if software.kernels.cross_entropy == "compiled-torch":
+        # logits and their gradient, and what targets are scattered into
+        return _share(local) * (wide + e + SCATTERED_BYTES * (local.tp > 1))
     if not software.kernels.loss_in_place:
         return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
     return _share(local) * (wide + e)
@@ -162,6 +178,21 @@ def _compiled(builder: LayerBuilder) -> None:
     builder.memory("normalise", logits * 2 * wide)  # r w
 
 
+def _compiled_torch(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
+    if local.tp == 1:
+        _fused(builder)
+        return
+    # a kernel up to each all-reduce, which casts and subtracts as it reads
+    each = _share(local) * logit_bytes(local, software)
+    builder.memory("logits maximum", each)
+    builder.tp("loss maximum all_reduce", "all_reduce", local.tokens * 4.0)
+    builder.memory("logits exponentiate, sum", each)
+    builder.tp("loss sum all_reduce", "all_reduce", local.tokens * 4.0)
+    builder.memory("targets gather", local.tokens * 4.0)
+    builder.tp("loss target all_reduce", "all_reduce", local.tokens * 4.0)
+
+
 def _gathered(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     whole, e, wide = _share(local) * local.tp, local.element_bytes, logit_bytes(local, software)
@@ -190,6 +221,7 @@ _FORWARD = {
     "vocab-parallel": _parallel,
     "fused": _fused,
     "compiled": _compiled,
+    "compiled-torch": _compiled_torch,
     "gathered": _gathered,
     "eager": _eager,
 }

@@ -60,21 +60,24 @@ _MODEL_ROUTER_LAUNCHES, _MODEL_ROUTER_BACKWARD_LAUNCHES = 6, 10
 _GROUPS_LAUNCHES = 12 + 7 + 3 + 2
 
 
-def moe_forward(builder: LayerBuilder) -> None:
-    """Append the forward pass of a layer's experts, one part after the other."""
-    _to_experts(builder)
+def moe_forward(builder: LayerBuilder, *, replayed: bool = False) -> None:
+    """Append the forward pass of a layer's experts, one part after the other. ``replayed``: what exchanges
+    gave is there, so that none runs, and no sizes are awaited."""
+    _to_experts(builder, replayed=replayed)
     experts_forward(builder)
-    await_exchange(builder, exchange(builder, "combine"))
+    if not replayed:
+        await_exchange(builder, exchange(builder, "combine"))
     unpermute(builder)
 
 
-def _to_experts(builder: LayerBuilder) -> None:
+def _to_experts(builder: LayerBuilder, *, replayed: bool = False) -> None:
     """Append everything up to the arrival of rows: router, permutation, dispatch, and shared experts
     beside it."""
     software = builder.software
-    route(builder, shared=not software.exchange.moe_shared_expert_overlap)
-    await_rows(builder)
-    sent = exchange(builder, "dispatch")
+    route(builder, shared=not software.exchange.moe_shared_expert_overlap, counts=not replayed)
+    if not replayed:
+        await_rows(builder)
+    sent = None if replayed else exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder.outside_graphs())  # as the exchanges are that they run beside
     await_exchange(builder, sent)
@@ -88,12 +91,18 @@ def moe_forward_again(builder: LayerBuilder) -> None:
     themselves, and save no tensor of a combine but their own handle (Megatron-LM fused_a2a.py, FusedCombine;
     TransformerEngine permutation.py, _moe_unpermute_mask_map; torch.utils.checkpoint, early_stop).
     """
-    by_nccl = builder.software.exchange.moe_dispatcher == "alltoall"
-    _to_experts(builder)
+    by_nccl, replayed = builder.software.exchange.moe_dispatcher == "alltoall", replays(builder)
+    _to_experts(builder, replayed=replayed)
     experts_forward(builder)
     if by_nccl:
-        await_exchange(builder, exchange(builder, "combine"))
+        if not replayed:
+            await_exchange(builder, exchange(builder, "combine"))
         unpermute(builder)
+
+
+def replays(builder: LayerBuilder) -> bool:
+    """Whether a recomputation of the layer takes what its exchanges gave in the forward."""
+    return builder.software.exchange.replays_exchanges and local_experts(builder.local).ep > 1
 
 
 def moe_backward(

@@ -166,12 +166,28 @@ def layer_bytes(local: LocalShape, software: Software, recompute: Recompute) -> 
     gradients = narrow * tokens * (local.qkv_width + local.hidden) * e
     operands = 2 * _gathered(local, software) + inputs + gradients + narrow * _mlp_gradients(local)
     if recompute == FULL:
-        return LayerBytes(kept=stream, working=whole, operands=operands)
+        return LayerBytes(kept=stream + _exchanged(local, software), working=whole, operands=operands)
     if by_operators(recompute):
         kept = min(whole, _kept_by_operators(local, software, parts, recompute))
         return LayerBytes(kept=kept, working=whole - kept, operands=operands)
     working = sum(parts.get(name, 0.0) for name in frozenset().union(*(_DROPPED[part] for part in recompute)))
     return LayerBytes(kept=whole - working, working=working, operands=operands)
+
+
+def _exchanged(local: LocalShape, software: Software) -> float:
+    """What exchanges of experts gave, where a recomputation replays it: what came, and what came home.
+
+    NCCL moves rows; DeepEP and HybridEP move a token once to each rank that it goes to, and bring home the
+    sum of its rows. A rank gets as much as others in the mean of layers, since the fullest is another in each
+    (whitecircle/halo src/distributed/expert_parallel/base_layer.py, _gc_dispatch and _gc_combine).
+    """
+    experts = local.experts
+    if experts is None or experts.ep == 1 or not software.exchange.replays_exchanges:
+        return 0.0
+    row = local.hidden * local.element_bytes
+    if software.exchange.moe_dispatcher == "alltoall":
+        return 2 * experts.sent(local.norm_tokens) * row
+    return local.norm_tokens * (experts.visited() + 1) * row
 
 
 def _kept_by_operators(

@@ -193,6 +193,7 @@ _EXPERTS = (
     "split_expert_gate",
     "arrivals_indexed_by_torch",
     "experts_gather_tokens",
+    "replays_exchanges",
     "experts_whole",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")

@@ -23,8 +23,8 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     shard = par.shard_ranks // par.cp
     looped = par.pp > 1
-    fused = software.kernels.cross_entropy == "fused" and software.name.startswith("torchtitan")
-    parts = [part for part, on in (("model", software.kernels.torch_compile), ("loss", fused)) if on]
+    compiled = software.kernels.cross_entropy == "compiled-torch"
+    parts = [part for part, on in (("model", software.kernels.torch_compile), ("loss", compiled)) if on]
     tables: dict[str, dict[str, object]] = {
         "model": {"name": name, "flavor": flavor},
         "training": {"local_batch_size": training.micro_batch * (scenario.num_microbatches if looped else 1),

@@ -135,9 +135,8 @@ def _put_compilation(settings: Settings, old: bool) -> bool:
     )
     draft.put("software.kernels.torch_compile", compiled and "model" in parts, origin)
     if not old:
-        draft.put(
-            "software.kernels.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin
-        )
+        loss = "compiled-torch" if compiled and "loss" in parts else "eager"
+        draft.put("software.kernels.cross_entropy", loss, origin)
     return compiled
 
 

@@ -100,6 +100,11 @@ class ExchangeSoftware(SoftwareGroup):
         " reduce-scatter their output, so that ranks that share an expert (etp) each exchange and permute the"
         " rows of all (torchtitan); else each routes its own tokens, and those ranks gather rows afterwards",
     )
+    replays_exchanges: bool = Field(
+        default=False,
+        description="what a layer's exchanges of experts gave is kept, and a recomputation of the whole layer"
+        " takes it in place of exchanging again (Halo's DeepEP layers)",
+    )
     moe_shared_expert_overlap: bool = Field(
         default=False, description="shared experts run while tokens travel"
     )

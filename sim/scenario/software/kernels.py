@@ -11,7 +11,7 @@ from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter"]
-CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "gathered", "eager"]
+CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "compiled-torch", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
@@ -162,7 +162,8 @@ class KernelSoftware(SoftwareGroup):
     cross_entropy: CrossEntropy = Field(
         default="vocab-parallel",
         description="how the loss is computed where TP splits the vocabulary; compiled: Megatron core's own"
-        " fused loss (cross_entropy_fusion_impl native); fused: kernels written for it, such as"
+        " fused loss (cross_entropy_fusion_impl native); compiled-torch: torch's own under torch.compile,"
+        " DTensor's where TP splits the vocabulary; fused: kernels written for it, such as"
         " TransformerEngine's",
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
@@ -186,6 +187,11 @@ class KernelSoftware(SoftwareGroup):
         default=True,
         description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in"
         " a copy of them",
+    )
+    holds_logits: bool = Field(
+        default=False,
+        description="cross_entropy eager: the trainer still refers to the logits that it gave the loss while"
+        " the loss runs backward (torchtitan before pull request 391; prime-rl)",
     )
     optimizer_implementation: OptimizerImplementation = Field(
         default="fused",
