@@ -193,6 +193,7 @@ _EXPERTS = (
     "split_expert_gate",
     "experts_gather_tokens",
     "experts_whole",
+    "deepep_elastic",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (

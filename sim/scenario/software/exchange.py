@@ -81,6 +81,11 @@ class ExchangeSoftware(SoftwareGroup):
         default="alltoall",
         description="how tokens reach experts: grouped sends, DeepEP's kernels, or NVIDIA's HybridEP",
     )
+    deepep_elastic: bool = Field(
+        default=False,
+        description="DeepEP's kernels are those of its second release (ElasticBuffer), not of the first"
+        " (Buffer)",
+    )
     experts_gather_tokens: bool = Field(
         default=False,
         description="layers of experts gather the tokens of all tensor-parallel ranks before the router and"
