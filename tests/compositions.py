@@ -193,6 +193,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, expert
         "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
         "fp8_parameters": pick(True, False),
         "fp8_dispatch": pick(True, False),
+        "deepep_elastic": pick(True, False),
         "scatter_gather_p2p": pick(own.pipeline.scatter_gather_p2p, True, False),
         "split_gate": pick(True, False),
         "optimizer_post_validation": pick(False, False, True),

@@ -12,6 +12,7 @@ from small_scenarios import lowered
 from stepsim.sim.lowering import pricing
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.token_exchange import Router, token_exchange, visits
+from stepsim.sim.simulate import simulate
 
 ROWS = 4096
 TOKENS = ROWS * 7168 * 2.0
@@ -53,13 +54,62 @@ def test_a_domain_wider_than_eight_takes_what_nvidia_measured_of_it() -> None:
     assert both_s == pytest.approx(to_gpus / 400e9 + to_gpus / 190e9, rel=0.03)
 
 
-@pytest.mark.parametrize(("ranks", "dispatcher"), [(8, "deepep"), (32, "hybridep")])
-def test_eight_gpus_and_hybridep_keep_their_rates(ranks: int, dispatcher: str) -> None:
-    """HybridEP counts 642 and 605 GB/s on 32 GPUs of GB200, DeepEP 643 to 740 on eight of B200."""
-    router, placement = Router(experts=256, topk=8, copies=8.0), GroupPlacement(ranks=ranks, domains=1)
-    rack = cluster("GB200-NVL72", ranks, 4, "nvlink-only")
-    taken_s = token_exchange(TOKENS, ROWS, router, placement, rack, dispatcher).solo_s
+def test_hybridep_keeps_its_rate_in_a_wide_domain() -> None:
+    """HybridEP counts 642 and 605 GB/s on 32 GPUs of GB200."""
+    router, placement = Router(experts=256, topk=8, copies=8.0), GroupPlacement(ranks=32, domains=1)
+    rack = cluster("GB200-NVL72", 32, 4, "nvlink-only")
+    taken_s = token_exchange(TOKENS, ROWS, router, placement, rack, "hybridep").solo_s
     assert TOKENS * visits(router, placement).gpus / taken_s > 580e9
+
+
+ONE_HOST = {
+    ("B200-SXM-180GB", 8, 8): (
+        153.0,
+        158.0,
+        2048,
+        128,
+    ),  # NousResearch/torchtitan, deepep/README.md at 19e8901a
+    ("GB200-NVL72", 4, 4): (169.0, 135.0, 7168, 256),  # deepseek-ai/DeepEP issue 394
+    ("H100-SXM5-80GB", 8, 8): (320.0, 332.0, 7168, 256),
+}
+"""GB/s of tokens to GPUs, its own counted, of dispatch and combine on 24 SMs, the width of tokens and the
+experts of that test; by GPU, ranks and GPUs of a host."""
+
+
+@pytest.mark.parametrize("machine", ONE_HOST, ids=lambda machine: machine[0])
+def test_within_a_host_its_first_release_takes_what_it_prints(machine: tuple[str, int, int]) -> None:
+    gpu, ranks, per_host = machine
+    dispatch, combine, width, experts = ONE_HOST[machine]
+    router, placement = (
+        Router(experts=experts, topk=8, copies=8.0),
+        GroupPlacement(ranks=ranks, domains=1),
+    )
+    host = cluster(gpu, ranks, per_host, "nvlink-only")
+    found = token_exchange(ROWS * width * 2.0, ROWS, router, placement, host, "deepep")
+    printed = visits(router, placement).gpus * found.ceiling_bytes_per_s / 1e9
+    assert printed == pytest.approx(2 / (1 / dispatch + 1 / combine), rel=0.2)
+
+
+def test_its_second_release_has_all_of_blackwells_rate_within_a_host() -> None:
+    """643 to 740 GB/s of tokens on eight B200 (its README); on Hopper both releases are told alike."""
+
+    def rate(gpu: str, *, elastic: bool) -> float:
+        host = cluster(gpu, 8, 8, "nvlink-only")
+        router, placement = Router(experts=256, topk=8, copies=8.0), GroupPlacement(ranks=8, domains=1)
+        found = token_exchange(TOKENS, ROWS, router, placement, host, "deepep", elastic=elastic)
+        return visits(router, placement).gpus * found.ceiling_bytes_per_s
+
+    assert rate("B200-SXM-180GB", elastic=True) == pytest.approx(740e9, rel=0.15)
+    assert rate("B200-SXM-180GB", elastic=True) > 5 * rate("B200-SXM-180GB", elastic=False)
+    assert rate("H100-SXM5-80GB", elastic=True) == rate("H100-SXM5-80GB", elastic=False)
+
+
+def test_a_scenario_says_which_release_it_has() -> None:
+    fields: dict[str, Any] = {"gpu": "B200-SXM-180GB", "moe_dispatcher": "deepep", "host_s_per_kernel": 0.0}
+    first, second = (
+        simulate(with_experts(**fields, seq_length=8192, deepep_elastic=elastic)) for elastic in (False, True)
+    )
+    assert second.step_time_s < first.step_time_s
 
 
 def over_efa(
@@ -148,9 +198,9 @@ def test_an_exchange_has_the_tokens_of_its_bytes(
     """Also of the rank that has the most rows, and of ranks that share out their tokens."""
     asked: list[tuple[float, float]] = []
 
-    def noted(size: float, tokens: float, *rest: Any) -> Any:
+    def noted(size: float, tokens: float, *rest: Any, **more: Any) -> Any:
         asked.append((size, tokens))
-        return token_exchange(size, tokens, *rest)
+        return token_exchange(size, tokens, *rest, **more)
 
     monkeypatch.setattr(pricing, "token_exchange", noted)
     run = with_experts(moe_dispatcher="deepep", **fields)

@@ -95,7 +95,8 @@ def _exchange_pricing(
     scenario: Scenario, machine: GpuKind, communication: Communication, groups: RankGroups
 ) -> Callable[[float], Transfer]:
     """A dispatch or combine, by the bytes of one copy of a rank's tokens."""
-    router, dispatcher = _router(scenario), scenario.software.exchange.moe_dispatcher
+    router, software = _router(scenario), scenario.software.exchange
+    dispatcher, elastic = software.moe_dispatcher, software.deepep_elastic
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     local = local_shape_of(scenario)
     tokens = busiest * local.norm_tokens * (local.experts.senders if local.experts else 1)
@@ -104,7 +105,9 @@ def _exchange_pricing(
         ep = groups["ep"]
         if dispatcher == "alltoall" and communication.has_measured("all_to_all", ep):
             return communication.collective("all_to_all", size * busiest * router.copies, ep)
-        found = token_exchange(size * busiest, tokens, router, ep, machine.cluster, dispatcher)
+        found = token_exchange(
+            size * busiest, tokens, router, ep, machine.cluster, dispatcher, elastic=elastic
+        )
         return found.slower(machine.profile.steps.of_communication(network=ep.domains > 1))
 
     return exchange

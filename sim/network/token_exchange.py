@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .collectives import collective_transfer
 from .transfer import Transfer
@@ -28,9 +28,20 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from .group_placement import GroupPlacement
 
-# Of the line rate. NVLink: H800 153 to 158 of 200 GB/s, H100 320 to 332 of 450, B200 643 to 740 of 900.
+_Kernels = Literal["first", "elastic", "hybrid"]
+"""DeepEP's first and second release, and HybridEP."""
+
+# Of the line rate. NVLink: H800 153 to 158 of 200 GB/s, H100 320 to 332 of 450, Blackwell 643 to 740 of 900
+# with the second release's kernels, which few trainers call (NVIDIA/Megatron-LM pull requests 4632, 5153).
+# What the first one's take of NVLink between hosts is hidden by the network (B200 over EFA: 78 GB/s).
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
+# Within one host of Blackwell the first release's count 153 and 158 GB/s on eight B200, 169 and 135 on four
+# GB200, for dispatch and combine on 24 SMs with its own buffers; 7/8 and 3/4 leave the GPU: 101 to 138 of 900
+# (NousResearch/torchtitan, distributed/deepep/README.md at 19e8901a; deepseek-ai/DeepEP issue 394). Trainers
+# take its own buffers (NVIDIA/Megatron-LM issue 4316); on 128 SMs, with twice the buffers, B200 counts 517
+# and 486 (utils.py beside that README at 8b4b03d3).
+_ONE_HOST_SHARES = {"blackwell": 0.14}
 _NETWORK_SHARE = 0.88
 # Over EFA with NVSHMEM, whose NICs promise no order, of the usable rate. Where a GPU has several, over which
 # messages are spread unevenly (NVIDIA/nvshmem pull 76): EP32 and EP64 on H100 count 43.7 and 46.1, 39.6 and
@@ -147,14 +158,19 @@ def token_exchange(
     placement: GroupPlacement,
     cluster: Cluster,
     dispatcher: str,
+    *,
+    elastic: bool = False,
 ) -> Transfer:
-    """A dispatch or combine where every rank has ``tokens`` of ``token_bytes`` together, one copy of each."""
+    """A dispatch or combine where every rank has ``tokens`` of ``token_bytes`` together, one copy of each.
+
+    ``elastic``: DeepEP is its second release, where the dispatcher is DeepEP.
+    """
     if dispatcher == "alltoall":
         sent = collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
         return replace(sent, latency_s=cluster.latency * sent.latency_s) if cluster.latency != 1.0 else sent
-    hybrid = dispatcher == "hybridep"
     kept = router.copies / router.topk
-    return _deepep(token_bytes * kept, tokens * kept, router, placement, cluster, hybrid)
+    kernels: _Kernels = "hybrid" if dispatcher == "hybridep" else "elastic" if elastic else "first"
+    return _deepep(token_bytes * kept, tokens * kept, router, placement, cluster, kernels)
 
 
 def _deepep(
@@ -163,13 +179,13 @@ def _deepep(
     router: Router,
     placement: GroupPlacement,
     cluster: Cluster,
-    hybrid: bool,
+    kernels: _Kernels,
 ) -> Transfer:
+    hybrid = kernels == "hybrid"
     visited = visits(router, placement)
     nic = _nic_copies(router, placement) if cluster.nodes > 1 else 0.0
     nvlink = visited.gpus * (placement.most - 1) / placement.most
-    shares = _NVLINK_SHARE | _HYBRIDEP_NVLINK_SHARE if hybrid else _NVLINK_SHARE
-    share = shares.get(cluster.gpu.collectives_as, 0.75)
+    share = _nvlink_share(cluster, placement, kernels)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     if placement.most > _NVLINK_PEERS and not hybrid:
         inside = min(inside, _WIDE_BYTES_PER_S / visited.gpus)
@@ -188,6 +204,16 @@ def _deepep(
     tier = "nic" if outside < inside else "nvlink"
     sms = HYBRIDEP_SMS if hybrid else DEEPEP_SMS
     return Transfer(latency_s, token_bytes, min(inside, outside), weights, sms, "rails", tier)
+
+
+def _nvlink_share(cluster: Cluster, placement: GroupPlacement, kernels: _Kernels) -> float:
+    """Share of NVLink's rate that exchanges of tokens reach."""
+    shares = _NVLINK_SHARE
+    if kernels == "hybrid":
+        shares = shares | _HYBRIDEP_NVLINK_SHARE
+    elif kernels == "first" and placement.domains == 1 and placement.most <= _NVLINK_PEERS:
+        shares = shares | _ONE_HOST_SHARES
+    return shares.get(cluster.gpu.collectives_as, 0.75)
 
 
 def _network_share(cluster: Cluster) -> float:

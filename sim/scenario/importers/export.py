@@ -195,6 +195,7 @@ _EXPERTS = (
     "experts_gather_tokens",
     "replays_exchanges",
     "experts_whole",
+    "deepep_elastic",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (

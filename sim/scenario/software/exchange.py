@@ -94,6 +94,11 @@ class ExchangeSoftware(SoftwareGroup):
         " expert, and the host waits for a dispatch, and for the experts' backward (Megatron core without"
         " --enable-experimental or --moe-permute-fusion)",
     )
+    deepep_elastic: bool = Field(
+        default=False,
+        description="DeepEP's kernels are those of its second release (ElasticBuffer), not of the first"
+        " (Buffer)",
+    )
     experts_gather_tokens: bool = Field(
         default=False,
         description="layers of experts gather the tokens of all tensor-parallel ranks before the router and"
