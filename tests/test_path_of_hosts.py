@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from small_scenarios import lowered, scenario
 
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.engine.blocks import Moments, since_host
-from stepsim.sim.engine.critical_path import critical_path
+from stepsim.sim.engine.critical_path import _issued_late, critical_path
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
@@ -67,6 +68,22 @@ def test_a_host_that_is_late_for_some_kernels_of_a_block_is_on_the_path_up_to_th
         early, late = (critical_path(record, one) for one in ((0.0, until_s), (until_s, step_s)))
         assert sum(early.values()) == pytest.approx(until_s, rel=1e-6)
         assert sum(late.values()) == pytest.approx(step_s - until_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("since_s", "late"),
+    [(0.25, True), (0.25 * (1 - 1e-12), True), (0.25 * (1 + 1e-12), True), (0.25 * (1 - 1e-6), False)],
+)
+@pytest.mark.parametrize("awaited", [-1, 0])
+def test_an_op_is_issued_late_where_it_begins_as_its_host_is_done(
+    awaited: int, since_s: float, late: bool
+) -> None:
+    """Both times are sums in another order: they differ by rounding where they are the same. An op that began
+    later than that waited for something else."""
+    ended_s = 0.125 if awaited >= 0 else 0.0
+    record = SimpleNamespace(issues=lambda _: [(awaited, since_s)], end=[[0.125]])
+    now_s = ended_s + 0.25
+    assert _issued_late(cast(Record, record), (0, 0), now_s) is late
 
 
 def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:
