@@ -120,7 +120,7 @@ def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator
 
 
 def _passes(tokens: int, n: int, k: int, dtype: str) -> Iterator[Gemm]:
-    """The three products of one matrix; in 16 bits the weight gradient also added up in FP32."""
+    """The three GEMMs of one matrix; in 16 bits the weight gradient also added up in FP32."""
     size = 4 if dtype == "fp32" else 2
     yield Gemm(m=tokens, n=n, k=k, dtype=dtype, out_bytes=size)
     yield Gemm(m=tokens, n=k, k=n, dtype=dtype, out_bytes=size)

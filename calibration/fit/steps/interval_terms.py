@@ -70,7 +70,7 @@ _TERM_START = 0.05
 """Where the terms of differences start: what the best known steps are off by, docs/step-fit.md."""
 
 _EXPERTS_START = 0.1
-"""Where the term of experts starts: grouped products are off by 10 % in the median of their 99 points
+"""Where the term of experts starts: grouped GEMMs are off by 10 % in the median of their 99 points
 (docs/kernel-errors.md), a standard deviation of 0.15, and take about two thirds of such a step."""
 
 _NAMES = (*KINDS, *EXPERTS, *DIFFERENCES, WAITS)
