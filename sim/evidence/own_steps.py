@@ -67,7 +67,7 @@ class SourceSpread:
         )
 
     def of_kernels(self, sigma: float) -> SourceSpread:
-        """The spreads where products and attention are in doubt by ``sigma`` besides, as they are on a GPU
+        """The spreads where GEMMs and attention are in doubt by ``sigma`` besides, as they are on a GPU
         whose kernels nobody measured: a step of that GPU then says the more of them."""
         return replace(self, matrix=math.hypot(self.matrix, sigma)) if sigma else self
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _SAME = 1e-9
-"""Shares of a product that differ by less are the same."""
+"""Shares of a GEMM that differ by less are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
         ops = [op for op in block.ops if op.category == "compute"]
         done = 0.0
         for op, (kernel, cost_s) in zip(ops, priced, strict=True):
-            # Chunks of an overlapped product are priced as the whole, each for its share (LayerBuilder.part).
+            # Chunks of an overlapped GEMM are priced as the whole, each for its share (LayerBuilder.part).
             share = op.work.seconds / cost_s if isinstance(op.work, Compute) and cost_s else 1.0
             if done < _SAME:
                 found.append(_layer_kernel(op.name, build is forward_block, kernel, cost_s, local))

@@ -198,5 +198,5 @@ def count_of(parameters: Iterable[Parameter]) -> int:
 
 
 def matrices_of(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """The parameters with rows and columns: what matrix products run on."""
+    """The parameters with rows and columns: what GEMMs run on."""
     return tuple(parameter for parameter in parameters if parameter.is_matrix)

@@ -55,7 +55,7 @@ class Elements:
 NO_ELEMENTS = Elements()
 
 MLP_MATRICES = ("mlp in", "mlp out", "shared expert in", "shared expert out")
-"""Names of the matrices whose products layers/mlp.py writes."""
+"""Names of the matrices whose GEMMs layers/mlp.py writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class StageParameters:
 
     @cached_property
     def body(self) -> float:
-        """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
+        """Elements of all layers: those whose GEMMs a recipe of fewer bits may quantise."""
         return sum(count * each.total for count, each in self.layers.values())
 
     @cached_property

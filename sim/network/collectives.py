@@ -37,7 +37,7 @@ _PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pair
 domain, and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
 
 IN_CLUSTERS = ("hopper", "blackwell", "rubin")
-"""Architectures on which cuBLAS launches products as clusters of blocks (compute capability 9 and 10). Where
+"""Architectures on which cuBLAS launches GEMMs as clusters of blocks (compute capability 9 and 10). Where
 blocks have no multicast, as on workstations' Blackwell (12.0), a cluster is one block (NVIDIA/cutlass
 media/docs/cpp/blackwell_functionality.md, Blackwell SM120 GEMMs)."""
 

@@ -243,7 +243,7 @@ def _batches(settings: Settings, gpus: int, ranks: int) -> None:
 
 
 def _experts(settings: Settings) -> None:
-    """How experts' products run: grouped and dropless by default, else padded to a capacity.
+    """How experts' GEMMs run: grouped and dropless by default, else padded to a capacity.
 
     Source: layers/moe.py, RoutedMoE: dense_matmul without a capacity runs every expert on every token.
     """

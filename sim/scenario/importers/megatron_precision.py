@@ -1,4 +1,4 @@
-"""In which widths a Megatron-LM run keeps products, optimizer states and gradients, and how it reduces these.
+"""In which widths a Megatron-LM run keeps GEMMs, optimizer states and gradients, and how it reduces these.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
 core/optimizer/optimizer_config.py; core/parallel_state.py, get_amax_reduction_group; TransformerEngine
@@ -18,7 +18,7 @@ _RECIPES = {
 
 
 def put_precision(settings: Settings) -> None:
-    """Put the type of matrix products, and how those of 8 and 4 bits are scaled."""
+    """Put the type of GEMMs, and how those of 8 and 4 bits are scaled."""
     draft = settings.draft
     half, brain = settings.flag("fp16"), settings.flag("bf16")
     if half and brain:

@@ -109,7 +109,7 @@ def _attention(settings: Settings, megatron: Megatron) -> None:
 
 
 def _without_modules_of_transformer_engine(settings: Settings) -> None:
-    """What presets of Megatron core have a product, a norm and attention cost a host is its modules' Python;
+    """What presets of Megatron core have a GEMM, a norm and attention cost a host is its modules' Python;
     Megatron's own (core/tensor_parallel/layers.py, core/transformer/dot_product_attention.py) call torch at
     once. The functions between them are Megatron's either way."""
     for field in ("launches_per_product", "launches_per_attention"):

@@ -57,7 +57,7 @@ def _operators(settings: Settings) -> str | dict[str, object]:
 
 
 def put_precision(settings: Settings) -> None:
-    """Put the types of products, of gradients as they are reduced, and of weights."""
+    """Put the types of GEMMs, of gradients as they are reduced, and of weights."""
     kind = settings.choice(
         "training.mixed_precision_param", among={"bfloat16": "bf16", "float32": "fp32"}, default="bf16"
     )
@@ -82,7 +82,7 @@ def put_precision(settings: Settings) -> None:
 
 
 def _converters(settings: Settings) -> list[str]:
-    """What the model's products are converted to; others than float8 and mx are refused."""
+    """What the model's GEMMs are converted to; others than float8 and mx are refused."""
     told = settings.setting("model.converters")
     value = told.value if told else None
     listed = re.split(r"[,\s]+", value) if isinstance(value, str) else value
@@ -205,7 +205,7 @@ def _put_optimizer(settings: Settings, old: bool) -> None:
 
 
 def _put_early_stop(settings: Settings) -> None:
-    """A compiled block has no use for the last product, whatever the option says."""
+    """A compiled block has no use for the last GEMM, whatever the option says."""
     draft, name = settings.draft, "activation_checkpoint.early_stop"
     if settings.setting(name):
         stops = settings.flag(name) or draft.get("software.kernels.torch_compile", False)
