@@ -61,7 +61,7 @@ def test_each_forward_casts_all_matrices() -> None:
     weights = LAYERS * layer + HIDDEN * run.model.embedding_rows
     assert moved(run, "cast weights")[0] == 3 * weights * BOTH
     again = run.with_({"training.recompute": "full"})
-    upto = layer - HIDDEN * WIDE  # its last product is not run again
+    upto = layer - HIDDEN * WIDE  # its last GEMM is not run again
     assert moved(again, "cast weights")[0] == 3 * (weights + LAYERS * upto) * BOTH
     assert moved(job(), "cast weights") == (0.0, 0)
 
@@ -142,7 +142,7 @@ def test_a_single_gradient_of_a_look_up_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_casts_are_kept_for_backward_where_parameters_are_sharded(zero: int) -> None:
-    """Autograd keeps what products read, whatever becomes of what was gathered."""
+    """Autograd keeps what GEMMs read, whatever becomes of what was gathered."""
     one, eight = job(zero=zero).with_(AUTOCAST), job(zero=zero, dp=8).with_(AUTOCAST)
     attention, mlp = 4 * HIDDEN * HIDDEN, 2 * HIDDEN * WIDE
     assert kept(eight) - kept(one) == 2 * (attention + mlp)  # whole ones have theirs with the weights

@@ -87,7 +87,7 @@ def test_an_op_is_issued_late_where_it_begins_as_its_host_is_done(
 
 
 def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:
-    """Two products, each behind a collective but the very first: the first collective starts then, and what
+    """Two GEMMs, each behind a collective but the very first: the first collective starts then, and what
     follows it."""
     product = Compute(seconds=1.0, kind="gemm", flops=1.0, bytes=1.0)
     moved = Transfer(latency_s=0.0, bytes=1.0, ceiling_bytes_per_s=1.0)
@@ -109,7 +109,7 @@ def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments
     [
         (1.0, 3.0, None),
         (1.5, 3.5, (1.5, {"tp": 4.0, "gemm": 2.0})),  # issued half a second late; the rest is awaited
-        (1.0, 3.5, (3.5, {"tp": 2.0, "gemm": 2.0})),  # the product behind it was
+        (1.0, 3.5, (3.5, {"tp": 2.0, "gemm": 2.0})),  # the GEMM behind it was
         (1.5, 4.0, (4.0, {"tp": 2.0, "gemm": 2.0})),  # both
     ],
 )

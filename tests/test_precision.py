@@ -97,7 +97,7 @@ def test_an_activation_that_writes_quantised_needs_no_cast(gpu: str) -> None:
     wide, layers = TOKENS * F, LAYERS * 2
     assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(3 * 2 * wide * layers)
     assert bytes_of(apart, "activation") - bytes_of(fused, "activation") == pytest.approx(wide * layers)
-    # Backward it writes both layouts where products want two, and nothing transposes its gradient then.
+    # Backward it writes both layouts where GEMMs want two, and nothing transposes its gradient then.
     second = gpu.startswith("H100")
     written = (2 if second else 1) * wide * layers
     saved = bytes_of(apart, "activation backward") - bytes_of(fused, "activation backward")
@@ -161,7 +161,7 @@ def test_activations_are_gathered_quantised_and_reduced_in_16_bit(precision: str
     held, layers = TOKENS * H, LAYERS * 2
     ends = 2 * held * 3 + 2 * held * 1  # of the head forward and again, of the embedding; in 16 bit
     gathers = 2 + 2  # forward of both columns, and again of their inputs backward
-    both = 2 if precision == "mxfp8" else 1  # dY for two products
+    both = 2 if precision == "mxfp8" else 1  # dY for two GEMMs
     expected = layers * held * wire * (gathers + 2 * both)
     found = payloads(lowered(run).programs.classes[0], "tp")
     assert found["all_gather"] == pytest.approx(expected + 2 * ends - 2 * held * 2)
@@ -172,7 +172,7 @@ def test_activations_are_gathered_quantised_and_reduced_in_16_bit(precision: str
     ("precision", "gpu", "kept_16_bit", "quantised_only"),
     [
         ("fp8", "B200-SXM-180GB", 2 + 1, 1),
-        ("fp8", "H100-SXM5-80GB", 2 + 2, 2),  # its products want the transpose too
+        ("fp8", "H100-SXM5-80GB", 2 + 2, 2),  # its GEMMs want the transpose too
         ("mxfp8", "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32), 2 * (1 + 1 / 32)),
     ],
 )
@@ -296,17 +296,17 @@ def test_weights_that_exist_in_fewer_bits_are_never_quantised_again() -> None:
 
 
 def scale_bytes(operands: int) -> float:
-    """Of so many elements' scales in NVFP4, laid out anew for the products of a step."""
+    """Of so many elements' scales in NVFP4, laid out anew for the GEMMs of a step."""
     return LAYOUT_PASSES * operands / 16 * LAYERS * 2
 
 
 def test_scales_of_both_operands_are_laid_out_in_front_of_each_product() -> None:
-    """Each of a layer's weights, inputs and gradients is an operand of two products."""
+    """Each of a layer's weights, inputs and gradients is an operand of two GEMMs."""
     inputs, outputs = TOKENS * (3 * H + F), TOKENS * (3 * H + H + F + H)
     operands = 2 * (LAYER + inputs + outputs)
     each = run_of("nvfp4", {"scales_laid_out": "each"})
     assert bytes_of(each, "lay out scales") == pytest.approx(scale_bytes(operands))
-    # Products that read them as they were written have nothing in front of them.
+    # GEMMs that read them as they were written have nothing in front of them.
     assert bytes_of(run_of("nvfp4", {"scales_laid_out": "in-products"}), "lay out scales") == 0
     # One scale a tensor has no layout.
     assert bytes_of(run_of("fp8", {"scales_laid_out": "each"}), "lay out scales") == 0
@@ -322,7 +322,7 @@ def test_later_releases_lay_out_only_scales_of_weights_in_mxfp8() -> None:
 
 
 def test_scales_of_a_product_in_chunks_are_laid_out_once() -> None:
-    """Beside userbuffers' exchange too, whose chunks are parts of one product."""
+    """Beside userbuffers' exchange too, whose chunks are parts of one GEMM."""
     whole, chunks = (
         run_of("mxfp8", {"tp_comm_overlap": flag}, tp=2, sequence_parallel=True) for flag in (False, True)
     )

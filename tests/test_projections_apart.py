@@ -69,7 +69,7 @@ def test_a_compiler_makes_one_kernel_of_the_softmax() -> None:
 
 
 def operators(software: Software, *, sequence_parallel: bool) -> tuple[float, float, float]:
-    """Operators of a norm, of QKV's product and of its gradients, on distributed tensors."""
+    """Operators of a norm, of QKV's GEMM and of its gradients, on distributed tensors."""
     run = scenario(
         tp=2, norm="rmsnorm", sequence_parallel=sequence_parallel, software={"preset": "generic-fsdp"}
     )

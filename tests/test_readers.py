@@ -173,7 +173,7 @@ def operator(
 
 
 def trace(device: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    """Two equal products, an attention, an all_reduce partly beside the second, a kernel without shapes."""
+    """Two equal GEMMs, an attention, an all_reduce partly beside the second, a kernel without shapes."""
     q = [1, 32, 4096, 128]
     message = {
         "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 8,
@@ -243,7 +243,7 @@ def test_wrong_traces_are_named(tmp_path: Path) -> None:
 
 
 def report(path: Path, device: str = "NVIDIA H100 80GB HBM3") -> Path:
-    """A report with a product launched inside NVTX ranges, a kernel outside, and a collective."""
+    """A report with a GEMM launched inside NVTX ranges, a kernel outside, and a collective."""
     strings = {1: "nvjet_bf16_gemm", 2: "copy_kernel", 3: "ncclDevKernel_AllGather_RING_LL"}
     nvtx = "aten::mm, op_id = 7, sizes = [[4096, 1024], [1024, 8192]]"
     with sqlite3.connect(path) as base:
