@@ -98,7 +98,7 @@ def waiting_order(log: OperationLog) -> WaitingOrder:
         _computes(order, stage)
     _pair_messages(order, stages, log.file)
     for number, stage in stages.items():
-        _gradients(order, number, stage)
+        _gradients(order, stage)
         _end(order, number, stage, len(stages))
     _join_stages(order, stages)
     found = _operations(log.file, order, names)
@@ -230,7 +230,7 @@ def _wait(order: _Order, message: Name, compute: Name) -> None:
         order.after[message].append((compute[0], compute[1] - 1, compute[2]))
 
 
-def _gradients(order: _Order, stage: int, rows: Sequence[_Row]) -> None:
+def _gradients(order: _Order, rows: Sequence[_Row]) -> None:
     """Parameters are gathered before the first forward of their chunk; with overlap, gradients are reduced
     behind the last backward of theirs. Both are one stream.
     """

@@ -77,7 +77,7 @@ def sweep(device: DeviceKind, *, fp8: bool = False, families: Sequence[str] = FA
         "gemm": lambda: _gemms(scale, dtypes, "torch"),
         "attention": lambda: _attentions(scale, scale.attention),
         "memory": lambda: _memory(scale),
-        "launch": lambda: _launches(scale),
+        "launch": lambda: _launches(),
         "corun": lambda: _coruns(scale),
         "triton": lambda: _tritons(scale, dtypes),
     }
@@ -231,7 +231,7 @@ def _memory_points(scale: Scale, operation: str, rows: int, columns: int) -> Ite
         )
 
 
-def _launches(scale: Scale) -> Iterator[Point]:
+def _launches() -> Iterator[Point]:
     """What the host needs to issue a kernel, and what a kernel of no size needs in a busy queue."""
     for operation in ("host launch", "empty kernel"):
         yield Point(

@@ -56,11 +56,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Over ``sweeps``: shares in which nothing was ``proposed``, and in which the first ran ``out_of_memory``
-    or all three did; medians and ninth deciles of what the others lost."""
+    """What choices lost over some sweeps: shares in which nothing was proposed (``silent``), and in which the
+    first ran ``out_of_memory`` or all three did; medians and ninth deciles of what the others lost."""
 
     name: str
-    sweeps: int
     silent: float
     out_of_memory: float
     three_out_of_memory: float
@@ -179,7 +178,6 @@ def _judgement(name: str, sweeps: int, lost: Sequence[Lost]) -> Judgement:
     three = [(one.best_of_three, one.weight) for one in lost if one.best_of_three is not None]
     return Judgement(
         name=name,
-        sweeps=sweeps,
         silent=1.0 - sum(weight for _, weight in first) / sweeps,
         out_of_memory=sum(weight for loss, weight in first if loss == math.inf) / sweeps,
         three_out_of_memory=sum(weight for loss, weight in three if loss == math.inf) / sweeps,
