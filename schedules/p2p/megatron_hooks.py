@@ -65,7 +65,7 @@ def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tu
     never interleaves, the same rule is followed.
     """
     if shape.chunks > 1 and aligned:
-        return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order, shape)
+        return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order)
     if rank > 0 and aligned:
         return (
             Hook(HookCall.DISABLE),
@@ -90,7 +90,7 @@ def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
         yield Hook(HookCall.ENABLE)
 
 
-def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
+def _aligned_chunks(rank: int, order: Order) -> Iterator[Hooked]:
     """The first two chunks are gathered before anything runs; what is left to reduce follows at the end."""
     all_ = tuple(actions_of(order))
     forwards = [action for action in all_ if action.kind is ActionKind.FORWARD]

@@ -90,9 +90,7 @@ def read_deepspeed(job: ImportJob) -> Imported:
     config = next((one for one in job.files if one.kind == "json" and one.keys & set(_SIGNS)), None)
     if config is None and launch:
         config = _written(launch)
-    settings = Settings(
-        found=dict(launch.options) if launch else {}, given=job.given, draft=draft, dotted=True
-    )
+    settings = Settings(found=dict(launch.options) if launch else {}, given=job.given, draft=draft)
     join_json(settings, config.settings() if config else {})
     if launch and ("num_layers" in launch.options or (script and _is_megatron(script))):
         if script and script.kind == "arguments":

@@ -69,7 +69,7 @@ def read_neox(job: ImportJob) -> Imported:
         ScenarioError: what is asked or refused.
     """
     draft = Draft(framework="gpt-neox", file=job.name, version=job.version or "ea7aefd8")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     for file in job.files:
         for name, one in file.settings().items():
             if name in settings.found:

@@ -68,7 +68,7 @@ def read_foundry(job: ImportJob) -> Imported:
         )
     else:
         gpus = None
-    settings = Settings(found=_resolved(found), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=_resolved(found), given=job.given, draft=draft)
     draft.put("software.preset", "llm-foundry-2023", "llm-foundry")
     world = world_size(settings, None, None, gpus)
     _model(settings, job)

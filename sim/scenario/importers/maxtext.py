@@ -62,7 +62,7 @@ def read_maxtext(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="maxtext", file=job.name, version=job.version or "e591f30c")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     for file in reversed(job.files):
         settings.found |= file.settings()
     if not settings.found:
@@ -72,14 +72,10 @@ def read_maxtext(job: ImportJob) -> Imported:
     named = model_called(told) if told else None
     if settings.has("base_emb_dim"):
         named = None
-    return maxtext_scenario(
-        settings, named, settings.origin("model_name"), world_size(settings, None, None), first.name
-    )
+    return maxtext_scenario(settings, named, settings.origin("model_name"), world_size(settings, None, None))
 
 
-def maxtext_scenario(
-    settings: Settings, model: str | None, origin: str, gpus: int | None, file: str = ""
-) -> Imported:
+def maxtext_scenario(settings: Settings, model: str | None, origin: str, gpus: int | None) -> Imported:
     """The scenario of MaxText's settings; ``model`` is one of the catalogue, None: by its own sizes.
 
     Raises:

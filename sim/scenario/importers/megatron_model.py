@@ -45,7 +45,7 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
         "normalization", among={"layernorm": "layernorm", "rmsnorm": "rmsnorm"}, default="layernorm"
     )
     draft.put("model.norm", norm, settings.origin("normalization", default=DEFAULT))
-    _position(settings, megatron)
+    _position(settings)
     dropout = settings.number("hidden_dropout", default=0.1)
     draft.put("model.dropout", dropout, settings.origin("hidden_dropout", default=DEFAULT))
     if settings.number("attention_dropout", default=0.1) != dropout:
@@ -206,7 +206,7 @@ def _window(settings: Settings) -> None:
             )
 
 
-def _position(settings: Settings, megatron: Megatron) -> None:
+def _position(settings: Settings) -> None:
     draft = settings.draft
     names = (
         "position_embedding_type",

@@ -97,7 +97,7 @@ def read_swift(job: ImportJob) -> Imported:
     draft = Draft(framework="ms-swift", file=job.name)
     launch = launch_among(first, job.files, job.given, draft)
     found = {name: _switched(one) for name, one in launch.options.items()}
-    settings = Settings(found=found, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=found, given=job.given, draft=draft)
     start = _start(first)
     era = era_of(settings, job.version)
     draft.version = job.version or str(era)

@@ -34,7 +34,7 @@ def read_nanotron(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="nanotron", file=job.name, version=job.version or "2411b022")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     if "distributed" in first.keys and "parallelism" not in first.keys:
         return _picotron(settings)
     draft.put("software.preset", "nanotron-2025" if job.version == "2025" else "nanotron-2024", "nanotron")

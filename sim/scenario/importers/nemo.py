@@ -95,7 +95,7 @@ def read_nemo(job: ImportJob) -> Imported:
     given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
     top = "training" if first.at("training.model") is not None else ""
     whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))
-    settings = Settings(found=_canonical(whole), given=given, draft=draft, dotted=True)
+    settings = Settings(found=_canonical(whole), given=given, draft=draft)
     _converted(settings)
     nodes, devices = (settings.found.pop(name, None) for name in ("trainer.num_nodes", "trainer.devices"))
     gpus = world_size(settings, nodes, devices)

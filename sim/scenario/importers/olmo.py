@@ -31,7 +31,7 @@ def read_olmo(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="olmo", file=job.name, version=job.version or "")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     gpus = world_size(settings, None, None)
     draft.put(
         "software.preset",

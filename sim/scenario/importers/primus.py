@@ -90,7 +90,7 @@ def read_primus(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     if first.is_command:
         launch = launch_among(first, job.files, job.given, draft)
         settings.found |= launch.options

@@ -86,11 +86,10 @@ class Settings:
     given: Given
     draft: Draft
     read: set[str] = field(default_factory=set)
-    dotted: bool = False
-    """Whether names have parts, ``training.seq_len``; a given name may then be the last part alone."""
 
     def setting(self, *names: str) -> Setting | None:
-        """The setting under the first of these names that is set; all of them count as read."""
+        """The setting under the first of these names that is set; all of them count as read. Of a dotted name
+        (``training.seq_len``) the last part alone may be given."""
         self.read.update(map(plain_name, names))
         for name in names:
             value = self.given.get(name)

@@ -59,7 +59,7 @@ def read_torchtitan(job: ImportJob) -> Imported:
     """
     draft = Draft(framework="torchtitan", file=job.name)
     first = job.first(_recognises)
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     script = job.script
     launch = launch_among(script, job.files, job.given, draft) if script else None
     if launch:

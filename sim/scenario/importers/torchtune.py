@@ -30,7 +30,7 @@ def read_torchtune(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="torchtune", file=job.name, version=job.version or "bd2a0fc7")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     component = (settings.text("model._component_") or "").rpartition(".")[2]
     if component.startswith(("lora_", "qlora_", "dora_")):
         settings.refuse(
