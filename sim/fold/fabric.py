@@ -91,7 +91,7 @@ def fabric_of(lowered: Lowered, ranks: Ranks, degradation: Degradation) -> Cross
     found = dict(uses(lowered, ranks, topology, degradation))
     if not found:
         return None
-    return kept(found, topology, cluster, degradation, ranks.world)
+    return kept(found, topology, cluster, degradation)
 
 
 def uses(
@@ -182,10 +182,8 @@ def kept(
     topology: Topology,
     cluster: Cluster,
     degradation: Degradation,
-    world: int,
 ) -> CrossedFabric | None:
-    """Of the links that were ``found``, those that can bind; None if none can. ``world`` is the number of
-    ranks."""
+    """Of the links that were ``found``, those that can bind; None if none can."""
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
     for state, rates in zip(degradation.states, capacity, strict=True):
@@ -193,7 +191,7 @@ def kept(
             rates[ids == damaged] *= left
     parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
     most = cluster.nic_bytes_per_s_per_gpu * np.minimum(
-        *(_most(found, parts, end, world, len(ids)) for end in ("sender", "receiver"))
+        *(_most(found, parts, end, len(ids)) for end in ("sender", "receiver"))
     )
     binds = np.minimum.reduce(capacity) < most * SLACK
     if not binds.any():
@@ -221,7 +219,6 @@ def _most(
     found: Mapping[Use, Routed],
     parts: list[Ids],
     end: str,
-    world: int,
     links: int,
 ) -> NDArray[np.float64]:
     """By link, the most that the ranks at one end can put on it, in units of a NIC's full rate."""

@@ -15,7 +15,6 @@ from ...kernels.kernel import Kernel
 from ..program.program import Compute
 
 if TYPE_CHECKING:
-    from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
     from .layers.local_shape import LocalShape
 
@@ -41,7 +40,7 @@ class LayerKernel:
     columns: int = 0
 
 
-def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> tuple[LayerKernel, ...]:
+def layer_kernels(scenario: Scenario) -> tuple[LayerKernel, ...]:
     """Kernels of one layer of the kind that the model has most, forward then backward, in issue order.
 
     Raises NotSupported naming the field that cannot be modelled.
@@ -53,7 +52,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     from .lower import make_plan
 
     cluster = cluster_of(scenario.cluster)
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu, scenario.calibration))
+    plan = make_plan(scenario, cluster, calibrated_profile(cluster.gpu, scenario.calibration))
     runs = [run for stage in plan.stages for run in stage.runs]
     held = Counter({replace(run, count=1): 0 for run in runs})
     for run in runs:

@@ -173,12 +173,11 @@ def prediction_parameters(shape: LocalShape) -> Iterator[Parameter]:
     yield Parameter(name="joint projection", shape=joint, sharded_over=("tp",))
 
 
-def norm_parameters(name: str, shape: LocalShape, *, width: int | None = None) -> Iterator[Parameter]:
-    """A weight, as wide as the residual stream unless a ``width`` is given; LayerNorm has a bias too."""
-    wide = width or shape.hidden
-    yield Parameter(name=name, shape=(wide,))
+def norm_parameters(name: str, shape: LocalShape) -> Iterator[Parameter]:
+    """A weight as wide as the residual stream; LayerNorm has a bias too."""
+    yield Parameter(name=name, shape=(shape.hidden,))
     if not shape.rms_norm:
-        yield Parameter(name=f"{name} bias", shape=(wide,))
+        yield Parameter(name=f"{name} bias", shape=(shape.hidden,))
 
 
 def table_parameter(name: str, shape: LocalShape) -> Parameter:

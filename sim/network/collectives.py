@@ -125,14 +125,13 @@ def collective_curve(
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
-    constants: CollectiveConstants | None = None,
     nccl: NcclSettings = NCCL_DEFAULTS,
 ) -> Curve:
     """What runs for one of KINDS on an idle network; see ``selection`` for names and errors."""
     if kind == "sendrecv":
         name = None if algorithm is None else named(algorithm)
         return quickest([_neighbours(payload_bytes, placement, cluster)], payload_bytes, name, protocol)
-    place = place_of(placement, cluster, constants or collective_constants())
+    place = place_of(placement, cluster, collective_constants())
     return selected_curves(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, nccl=nccl)[0]
 
 

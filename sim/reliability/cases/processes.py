@@ -120,13 +120,13 @@ def standbys() -> Iterator[CaseVerdict]:
     )
 
 
-def slow_document(gpus: int, process: dict[str, Any], clock: str = "wall") -> dict[str, Any]:
+def slow_document(gpus: int, process: dict[str, Any]) -> dict[str, Any]:
     """Hosts that are slow, and nothing else."""
     return {
         "name": "slow",
         "step_time": "10 s",
         "cluster": {"gpus": gpus, "gpus_per_node": 8},
-        "faults": {"clock": clock, "processes": [{"kind": "gpu_throttle", "scope": "node", **process}]},
+        "faults": {"clock": "wall", "processes": [{"kind": "gpu_throttle", "scope": "node", **process}]},
         "run": {"work": "30 d"},
     }
 
