@@ -42,7 +42,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_trainer(settings, job.files, None)
     fill_auto(settings)
     if settings.flag("activation_offloading"):
-        draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
+        settings.put("training.activation_offload", True, "activation_offloading")
     _note_packs(settings)
     optimizer = settings.text("optimizer", default=FUSED)
     put_update(settings, optimizer, settings.origin("optimizer", default="default of axolotl"))

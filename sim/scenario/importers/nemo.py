@@ -216,9 +216,7 @@ def _bucket(settings: Settings) -> None:
     size = settings.number("optim.bucket_cap_mb")
     if size:
         width = settings.draft.get("software.gradients.main_grad_bytes", 4)
-        settings.draft.put(
-            "software.gradients.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
-        )
+        settings.put("software.gradients.bucket_elements", size * 2**20 / width, "optim.bucket_cap_mb")
 
 
 IMPORTER = Importer(

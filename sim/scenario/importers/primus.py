@@ -228,7 +228,7 @@ def _windows(settings: Settings) -> None:
         for name in ("model.sliding_window", "model.full_attention_every"):
             draft.drop(name)
     elif told is not None:
-        draft.put("model.sliding_window", told, settings.origin("sink_sliding_window"))
+        settings.put("model.sliding_window", told, "sink_sliding_window")
 
 
 _MODEL_NAMES = tuple(

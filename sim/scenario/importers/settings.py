@@ -112,6 +112,11 @@ class Settings:
         found = self.setting(*names)
         return found.origin if found else default
 
+    def put(self, path: str, value: Any, *names: str, default: str = "") -> None:
+        """Put a field of the scenario, whose value is from the first of these names that is set; ``default``
+        says where it is from if none is. None leaves the field out."""
+        self.draft.put(path, value, self.origin(*names, default=default))
+
     def text(self, *names: str, default: str | None = None) -> str | None:
         """The value as text. An open variable is asked for."""
         found = self.setting(*names)

@@ -131,10 +131,10 @@ def _model(settings: Settings) -> None:
         draft.ask("model", f"{why} (a model of stepsim list models, or a config.json)", "llama3-8b")
         return
     for field, value in found.items():
-        draft.put(f"model.{field}", value, settings.origin("model.flavor"))
+        settings.put(f"model.{field}", value, "model.flavor")
     rows = settings.given.get("vocab_size")
     if rows is not None:
-        draft.put("model.vocab_size", settings.integer("vocab_size"), settings.origin("vocab_size"))
+        settings.put("model.vocab_size", settings.integer("vocab_size"), "vocab_size")
 
 
 IMPORTER = Importer(
