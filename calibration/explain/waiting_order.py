@@ -1,4 +1,4 @@
-"""Who waits for whom among the logged operations of a job, and how long each takes by itself.
+"""Which logged operation of a job waits for which, and how long each takes by itself.
 
 Knows the order that Megatron-LM's schedules give a rank's operations, read off the first replica in the first
 step of the log: all replicas and steps have it. Does not know what stragglers cost: sim/what_if does.
@@ -136,7 +136,7 @@ def _table(log: OperationLog) -> tuple[tuple[Name, ...], Seconds, Seconds, tuple
 def _stages(
     log: OperationLog, names: Sequence[Name], start_s: Seconds, end_s: Seconds
 ) -> dict[int, list[_Row]]:
-    """By stage, the operations of the first replica's first step, in order of their start."""
+    """The operations of the first replica's first step, by stage and in order of their start."""
     chunks: dict[Name, int] = {}
     for kind, number, stage, chunk in zip(log.kind, log.number, log.stage, log.chunk, strict=True):
         chunks.setdefault((kind, int(number), int(stage)), int(chunk))

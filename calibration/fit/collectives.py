@@ -89,7 +89,7 @@ def ceiling_bytes_per_s(kind: str, ranks: int, domains: int, cluster: Cluster) -
 
 
 def pooled(sweeps: Sequence[SizeSweep]) -> tuple[SizeSweep, ...]:
-    """One sweep for each key, with the points of all that have it; in the order of first appearance."""
+    """Merge the sweeps of each key into one with all their points, in order of first appearance."""
     groups: dict[tuple[str, str, str, int, int], list[SizeSweep]] = {}
     for sweep in sweeps:
         groups.setdefault(sweep.key, []).append(sweep)

@@ -89,7 +89,8 @@ def sweep(device: DeviceKind, *, fp8: bool = False, families: Sequence[str] = FA
 
 
 def _mixed(points: list[Point]) -> list[Point]:
-    """In the order of a hash of their shapes, so that implementations of one shape come close together."""
+    """Order points by a hash of their shapes, so that implementations of one shape are measured close
+    together."""
     return sorted(points, key=lambda point: crc32(point.shape.encode()))
 
 

@@ -153,8 +153,8 @@ def configuration(case: Case) -> str:
 
 
 def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[_Unseen, _Task]:
-    """By number and by what is left out, judged cases that are predicted otherwise without it than with the
-    shipped constants."""
+    """Judged cases whose prediction changes when a family, a source or a GPU is left out of the fit, by
+    number of the case and by what is left out."""
     if halves is None:
         return {}
     tasks: dict[_Unseen, _Task] = {}

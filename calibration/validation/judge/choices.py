@@ -46,8 +46,8 @@ Planner = Callable[[Sweep], Sequence[SweepRun]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Of one sweep with a weight: what the first choice lost, and the best of the first three; inf where they
-    ran out of memory, None where nothing was proposed."""
+    """What choices lost in one sweep that counts with a weight: the first choice, and the best of the first
+    three; inf where they ran out of memory, None where nothing was proposed."""
 
     first: float | None
     best_of_three: float | None
@@ -126,7 +126,7 @@ def thumb(sweep: Sweep) -> Sequence[SweepRun]:
 
 
 def thumb_of_fitting(sweep: Sweep) -> Sequence[SweepRun]:
-    """The same recipe among layouts that stepsim would propose."""
+    """The rule of thumb applied to the layouts that stepsim predicts to fit."""
     fitting = tuple(run for run in sweep if run.fits >= PROPOSED)
     return sorted(fitting, key=lambda run: preference(run.row.case))
 
@@ -147,7 +147,8 @@ def judged(name: str, sweeps: Sequence[Sweep], planner: Planner) -> Judgement:
 
 
 def at_random(sweeps: Sequence[Sweep]) -> Judgement:
-    """The same of one who knows nothing: every layout as likely as any other, and so every three of them."""
+    """What a planner without knowledge loses: every layout, and every three of them, are as likely as any
+    other."""
     return _judgement("at random", len(sweeps), [one for sweep in sweeps for one in _any(sweep)])
 
 
