@@ -22,7 +22,7 @@ from .stepping import Stop, mark_broken
 
 
 def recovering(state: ReplicationState, stop: Stop) -> Steps:
-    """From the stop until the job steps again."""
+    """Recover from a stop: all that happens until the job steps again."""
     state.mode = "down"
     began, fault = state.now, stop.fault
     state.handled = [fault] if fault else []

@@ -1,4 +1,4 @@
-"""From what a document says to a campaign with every number at hand.
+"""Build a campaign plan, with every number at hand, from what a document says.
 
 Knows every block and how the numbers follow; asks the step engine for the step time. What does not fit
 together is refused here, by the name of its field.

@@ -179,7 +179,7 @@ def study(
     max_events: int | None = None,
     progress: Progress | None = None,
 ) -> Study:
-    """As many replications as asked for, or until the interval of the ETTR is narrow enough.
+    """Run as many replications as asked for, or until the interval of the ETTR is narrow enough.
 
     TooMuchWork, a ValueError, where they are estimated at more than ``max_events`` (None: an hour's worth).
     """
