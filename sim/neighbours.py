@@ -46,7 +46,8 @@ takes longer still, twice as many are replayed."""
 
 @dataclass(frozen=True, kw_only=True)
 class FabricJob:
-    """One of the jobs on the fabric: its step, what it takes alone, and when one begins, in seconds."""
+    """One of the jobs on the fabric: its lowered step, the seconds that it takes alone, and when it
+    begins."""
 
     name: str
     lowered: Lowered

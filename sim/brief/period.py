@@ -85,8 +85,8 @@ def class_lead_s(
     seconds: float,
     limit_s: float,
 ) -> float | None:
-    """By how much the host of class ``r`` gets further ahead in a period of these ops; None if that varies,
-    or if something waits for the host."""
+    """How much further the host of class ``r`` gets ahead in a period of these ops; None if that varies, or
+    if something waits for the host."""
     ops, issued = record.programs.classes[r].ops, issues_s(record, r)
     later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
     own_s = min(later)

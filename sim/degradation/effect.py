@@ -44,7 +44,7 @@ class Replayed:
 
     @cached_property
     def seconds(self) -> Table:
-        """By class, the seconds of a step that it works, then those that it waits, ordered as WAITING."""
+        """Seconds of a step that each class works, then those that it waits, ordered as WAITING."""
         rows, stages = [], [one.pp for one in self.folded.ranks]
         for r in range(len(self.record.programs.classes)):
             time = rank_time(self.record, r, stages)

@@ -230,7 +230,8 @@ def _weak(event: Event, job: Job, field: str) -> Degradation:
 
 
 def _flap(event: Event, job: Job, field: str) -> Degradation:
-    """Nothing gets through; what waits in the transport goes on when the link is up again."""
+    """A flapping link: nothing gets through, and what waits in the transport goes on when the link is up
+    again."""
     down_s = lasts_s(event)
     assert down_s is not None
     if down_s > job.flap_budget_s:
@@ -273,7 +274,8 @@ def _nic_lost(event: Event, job: Job, field: str) -> Degradation:
 
 
 def _leaf_lost(event: Event, job: Job, field: str) -> Degradation:
-    """One leaf switch of the unit: where a host has several leaves, which of them makes no difference."""
+    """The loss of one leaf switch of a unit; where a host has several leaves, which of them makes no
+    difference."""
     _without(event, field, "slow_factor")
     _has_network(job, field)
     hosts = job.machine.nodes_of(event.where)

@@ -71,7 +71,7 @@ class BlockInDetail:
         self.over()
 
     def _chains(self) -> Iterator[Chain]:
-        """Its streams beside that of its kernels, each begun."""
+        """Begin every stream of the block except that of its kernels."""
         place, block = self.place, self.block
         for stream, rows in place.block.streams.items():
             if stream == "compute":

@@ -1,4 +1,4 @@
-"""Something that happens once: callbacks hear at once, and so does a process that waits.
+"""An event that happens once: callbacks run at once, and so does a process that waits.
 
 A step waits for a hundred thousand ends: an entry of the queue for each would double those of a replay.
 """

@@ -300,7 +300,7 @@ def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, flo
 
 
 def _messages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Those of the ``shares`` of the critical path that communicate."""
+    """The ``shares`` of the critical path that are communication."""
     return {name: share for name, share in shares.items() if name not in (*_KERNELS, *_HOST) and share > 0}
 
 

@@ -103,7 +103,7 @@ class StageParameters:
 
     @cached_property
     def beside_mlps(self) -> float:
-        """Those of ``body`` that are in no matrix of a dense MLP or of shared experts (mlp.py)."""
+        """Elements of ``body`` outside the matrices of dense MLPs and shared experts (mlp.py)."""
         mlps = sum(count * one.elements for one, count in self.each() if one.name in MLP_MATRICES)
         return self.body - mlps
 

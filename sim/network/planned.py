@@ -85,7 +85,8 @@ def _combinations(kind: str, place: Place) -> tuple[tuple[NcclAlgorithm, NcclPro
 
 
 def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
-    """Both tiers at once, but where phases follow one another."""
+    """The way of an algorithm that uses both tiers at once, or one after the other where its phases follow
+    one another."""
     inside, outside = over(place.ring, loads.local), over(place.nic, loads.network)
     both = 1 / (1 / inside + 1 / outside) if schedules.get(algorithm).in_phases else min(inside, outside)
     local_s = (loads.steps - loads.network_steps) * place.arch.step_s
@@ -121,7 +122,8 @@ def _switched(algorithm: str, place: Place, loads: Loads) -> Way:
 
 
 def _no_quicker_than_nccl(way: Way, kind: str, place: Place) -> Way:
-    """With at most the rate that NCCL's model gives: thread blocks and switches bound what links do not."""
+    """``way`` with at most the rate that NCCL's model gives: thread blocks and switches bound what links do
+    not."""
     group = place.group
     comm = communicator_on(place.cluster, ranks=group.ranks, domains=group.nodes, sharp=has_sharp(place))
     most = bytes_per_s(OF_NCCL[way.algorithm], NcclProtocol.SIMPLE, _collective(kind), comm)

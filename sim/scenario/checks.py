@@ -92,7 +92,7 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
-    """Where an NVLink domain has several hosts, the job uses whole hosts of it."""
+    """Check that a job uses whole hosts of an NVLink domain that has several."""
     used, each = cluster.gpus_per_domain, cluster.gpus_per_node
     if used is None or not is_known(cluster.gpu, gpu_names()):
         return

@@ -90,7 +90,8 @@ def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
 
 
 def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
-    """Who owns whole parameters broadcasts them; nanotron's optimizer shards each, and gathers them."""
+    """Check that owners which broadcast hold whole parameters; nanotron's optimizer shards each, and gathers
+    them."""
     gradients = software.gradients
     if gradients.zero1_broadcasts and gradients.reduction == "nanotron-buckets":
         yield Finding(

@@ -85,7 +85,7 @@ class LocalShape:
     keeps_casts: bool = False
 
     def with_(self, **sizes: Any) -> LocalShape:
-        """The same with other ``sizes``.
+        """This shape with other ``sizes``.
 
         Blocks call this all the time, and ``dataclasses.replace``, which goes through all fields by name,
         takes several times as long.

@@ -163,7 +163,7 @@ def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
 
 
 def _instructions_in_product(local: LocalShape, *, backward: bool) -> float:
-    """Those of the kernel that turns queries and keys inside the GEMM."""
+    """Instructions of the kernel that turns queries and keys inside the GEMM."""
     element = _IN_PRODUCT_BACKWARD if backward else _IN_PRODUCT_FORWARD
     turned = (local.heads + local.kv_heads) * (element * local.head_dim + 32 * _IN_PRODUCT_HEAD)
     carried = _CARRIED * local.kv_heads * local.v_head_dim
@@ -195,7 +195,8 @@ def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
 
 
 def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> None:
-    """The same by torch's operators: Q is split and joined again, K joined, V made contiguous (r w each).
+    """Rotary positions of latent attention by torch's operators: Q is split and joined again, K joined, V
+    made contiguous (r w each).
 
     The rotary part is reordered from interleaved pairs to halves (backward: into zeros), multiplied twice,
     joined of halves, one of them negated, and summed. In forward, Q and K are joined of strided parts, except

@@ -148,7 +148,8 @@ def _kernel(
     *,
     calls: int | None = None,
 ) -> None:
-    """So many ``launches`` that move ``hbm_bytes``, of which the host issues ``calls`` here, or all."""
+    """Append kernels that move ``hbm_bytes`` in ``launches`` launches, of which the host issues ``calls``
+    here (None: all)."""
     kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
     work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
     issued = launches if calls is None else calls

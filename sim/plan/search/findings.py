@@ -319,7 +319,8 @@ class Findings:
         return dict(fullest_of(memory_by_order(layouts.scenario_of(least)).high).terms)
 
     def _smallest_of_all(self) -> tuple[Mapping[str, Any], float, float] | None:
-        """Its settings, what it takes, and has; None where there is a choice, or no layout."""
+        """Settings of the layout with the least memory, the memory that it takes and that there is; None
+        where there is a choice, or no layout."""
         layouts, bounds = self.among.layouts, self.among.bounds
         if self.choices or not len(layouts):
             return None
@@ -359,9 +360,8 @@ class Findings:
         )
 
     def _nearest(self) -> tuple[Mapping[str, Any], float] | None:
-        """Of layouts that fit, where none meets the limits: the one that misses them by the least factor, by
-        its replay or, where none was needed, by its bound. None where nothing at all can meet them.
-        """
+        """The layout that misses the limits by the least factor, among those that fit, by its replay or,
+        where none was needed, by its bound. None where nothing at all can meet them."""
         search = self.search
         if self.choices or not search.fits.any() or np.isinf(search.most_s).all():
             return None

@@ -222,7 +222,7 @@ class Judging:
         return [self._floors_s[one] for one in ones]
 
     def least(self, numbers: Sequence[int]) -> list[JudgedLayout]:
-        """Of layouts, steps that are no longer than theirs: those in which nobody shares a link."""
+        """Lower bounds of the layouts' steps: the steps in which nobody shares a link."""
         with self._results(self._tasks_least(numbers)) as results:
             for answered in results:
                 self._keep(*answered)

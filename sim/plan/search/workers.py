@@ -1,4 +1,5 @@
-"""Who does the replays: this process, and a pool of forked ones; a Ray cluster is sim/plan/search/on_ray.py.
+"""The processes that do the replays: this one, and a pool of forked ones; a Ray cluster is
+sim/plan/search/on_ray.py.
 
 Knows tasks and their order, not what they are. Results come in the order of the tasks, and workers are ahead
 of the one that is awaited by a few, so that whoever takes them may stop early.

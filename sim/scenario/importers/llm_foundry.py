@@ -33,7 +33,7 @@ def _recognises(file: SourceFile) -> bool:
 
 
 def _resolved(settings: dict[str, Setting]) -> dict[str, Setting]:
-    """With ``${variables.x}``, and in old files ``${x}``, put in."""
+    """The settings with ``${variables.x}``, and in old files ``${x}``, replaced by their values."""
     found = {}
     for name, one in settings.items():
         value: Any = one.value

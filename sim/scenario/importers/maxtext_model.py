@@ -12,7 +12,7 @@ DEFAULT = "default of MaxText"
 
 
 def put_model(settings: Settings, model: str | None, origin: str) -> None:
-    """One of the catalogue, by its own sizes, or asked for."""
+    """Put the model: one of the catalogue, or its own sizes; otherwise it is asked for."""
     draft = settings.draft
     given = settings.given.get("model")
     if given or model:

@@ -1,4 +1,5 @@
-"""In which widths a Megatron-LM run keeps GEMMs, optimizer states and gradients, and how it reduces these.
+"""The widths in which a Megatron-LM run keeps weights, optimizer states and gradients and runs GEMMs, and how
+it reduces gradients.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
 core/optimizer/optimizer_config.py; core/parallel_state.py, get_amax_reduction_group; TransformerEngine

@@ -136,7 +136,7 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
 
 
 def _pipeline_messages(settings: Settings) -> None:
-    """Who waits for messages between stages; the preset's rule holds where no option says otherwise.
+    """Put who waits for messages between stages; the preset's rule holds where no option says otherwise.
 
     Source: Megatron-LM megatron/training/arguments.py, megatron/core/model_parallel_config.py.
     """
