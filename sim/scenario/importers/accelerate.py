@@ -15,7 +15,7 @@ from .deepspeed_json import batches_beside, fill_auto, join_json, precision_of, 
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
-from .settings import Setting, Settings
+from .settings import Settings
 from .sources import SourceFile
 from .trainer import FUSED, REPLICAS, put_trainer
 from .trainer_run import has_arguments, is_accelerates, settings_of, starts_trainer
@@ -278,9 +278,7 @@ def _deepspeed(settings: Settings, job: ImportJob) -> None:
             settings.found[f"zero_optimization.{long}"] = found
     steps = settings.setting("deepspeed_config.gradient_accumulation_steps")
     if steps is not None and "gradient_accumulation_steps" not in settings.found:
-        settings.found["gradient_accumulation_steps"] = Setting(
-            value=steps.value, file=steps.file, name=steps.name, line=steps.line
-        )
+        settings.found["gradient_accumulation_steps"] = steps
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", DEEPSPEED, "its model is transformers', not Megatron's")
     put_zero(settings, pipeline=False)
