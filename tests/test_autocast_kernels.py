@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from autocast_runs import AUTOCAST, LLAMA, PLAIN, job, kept, moved
 from refusals import refused_at
 from small_scenarios import lowered, scenario
-from test_autocast import AUTOCAST, LLAMA, PLAIN, job, kept, moved
 
 from stepsim.sim.lowering.layers.autocast import cast_row_gradients, cast_rows, cast_weights
 from stepsim.sim.lowering.layers.gelu import gelu, gelu_backward

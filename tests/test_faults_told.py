@@ -13,7 +13,7 @@ from faults_campaigns import crashes, document, plan_of
 from refusals import refused_at
 from rich.console import Console
 from small_scenarios import scenario
-from test_step_faults import LINKED
+from struck_steps import LINKED
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app

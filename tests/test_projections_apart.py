@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from eager_costs import COSTS
 from small_scenarios import every_op, lowered, scenario
-from test_eager_kernels import COSTS
 
 from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
 from stepsim.sim.lowering.layers.layer import _qkv
