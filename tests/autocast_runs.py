@@ -6,9 +6,11 @@ from typing import Any
 
 from small_scenarios import every_op, lowered, scenario
 
+from stepsim.sim.lowering.layers.layer_builder import KernelPricing
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.recompute import recomputed_parts
 from stepsim.sim.lowering.state.activations import layer_bytes
+from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 
@@ -35,3 +37,12 @@ def moved(run: Scenario, name: str) -> tuple[float, int]:
 def kept(run: Scenario) -> float:
     """Bytes that a layer keeps for backward of one microbatch."""
     return layer_bytes(local_shape_of(run), run.software, recomputed_parts(run.training)).kept
+
+
+COSTS = KernelPricing(
+    seconds=lambda kernel: float(getattr(kernel, "launches", 1)),
+    transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
+    host_s=1.0,
+    host_collective_s=1.0,
+)
+"""A kernel takes a second for each of its launches."""

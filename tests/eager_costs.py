@@ -1,4 +1,4 @@
-"""Costs of eager kernels whose launches are counted."""
+"""Prices for tests that count kernels: each takes a second, however often it is launched."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepsim.calibration.readers.measured import Measured
+from stepsim.calibration.readers.measured import Measured, MeasuredCollective
 from stepsim.calibration.readers.nccl_bus import BUS_FACTORS
 from stepsim.calibration.readers.read import read_measured
 
@@ -164,3 +164,13 @@ ATTENTION = {
     "shape": {"batch": 1, "seq_length": 2048, "num_heads": 32, "num_kv_heads": 8, "qk_head_dim": 128,
               "v_head_dim": 128, "causal": True},
 }  # fmt: skip
+
+
+def collectives(
+    alpha: float, gamma: float, rate: float, kind: str = "all_reduce"
+) -> list[MeasuredCollective]:
+    sizes = [8 * 4**i for i in range(14)]
+    return [
+        MeasuredCollective(kind=kind, ranks=8, domains=1, bytes=s, seconds=alpha + gamma * s**0.5 + s / rate)
+        for s in sizes
+    ]

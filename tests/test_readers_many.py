@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured_files import ATTENTION, GEMM, Layout, event, read, rendered, report, trace
+from measured_files import ATTENTION, GEMM, Layout, collectives, event, read, rendered, report, trace
 from results import fake_result
-from test_own_fit import collectives
 from trace_documents import trace_document
 from typer.testing import CliRunner
 from validation_cases import case_document, write_cases
