@@ -1,4 +1,5 @@
-"""Several ranks' traces of one step, together: who came late to what, and how long the others waited.
+"""The traces of several ranks of one step together: which rank was late for which collective, and how long
+the others waited.
 
 Knows that the k-th collective of a group is the same one on each of its ranks, and that ranks whose clocks
 are one (Kineto stamps with the host's time) can be compared. Does not know why a rank is late.

@@ -55,7 +55,7 @@ _UNITS = {"flops": " FLOP", "bytes": " B"}
 
 
 class WrittenKernels(Protocol):
-    """What a fit of kernels found: ``FittedKernels`` of ``own/kernels.py``, a folder that imports this one."""
+    """What a fit of kernels found: ``FittedKernels`` of ``own``, a folder that imports this one."""
 
     @property
     def profile(self) -> GpuProfile: ...
