@@ -191,7 +191,8 @@ def _folded(
     fold: bool,
     max_classes: int | None,
 ) -> FoldedJobs | Folded:
-    """All jobs together, with so many steps of each after the first; the first alone where no link joins."""
+    """All jobs together, with a number of steps of each after the first; the first job alone where no link
+    joins them."""
     kinds: dict[tuple[str, bytes, float], int] = {}
     numbers = [0, *(1 + kinds.setdefault(job.kind, len(kinds)) for job in jobs[1:])]
     steps = [jobs[0].lowered]

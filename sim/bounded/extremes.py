@@ -174,8 +174,8 @@ def _fixed(
 
 
 def apart(programs: Programs) -> bool:
-    """Whether no communication ever takes anything from another, so that both extremes are the step as it
-    is."""
+    """Whether no communication ever takes anything from another, so that both extremes are the step
+    itself."""
     if any(len(each) > 1 for each in held(programs).values()):
         return False
     for r, program in enumerate(programs.classes):

@@ -94,8 +94,8 @@ def enough_microbatches(scenario: Scenario) -> int:
 
 
 def memory_of_plan(plan: StepPlan, microbatches: int) -> MemoryByOrder | None:
-    """The memory of a step of so many microbatches, from a plan that has enough of them; None where its
-    orders overlap a forward with a backward."""
+    """The memory of a step of ``microbatches``, from a plan that has enough of them; None where its orders
+    overlap a forward with a backward."""
     from ..lowering.memory import memory_of_orders
 
     if overlaps(plan.orders):

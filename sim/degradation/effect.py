@@ -144,7 +144,7 @@ def stopped_ranks(state: Degradation) -> list[int]:
 
 
 def _relations(groups: ProcessGroups, struck: list[int]) -> Iterator[tuple[str, Mask]]:
-    """Every rank once, by the closest relation to a struck one; none where no rank is struck."""
+    """Every rank once, by its closest relation to a faulty one; none where no rank is faulty."""
     if not struck:
         return
     left = np.ones_like(groups.pipeline_rank, dtype=bool)

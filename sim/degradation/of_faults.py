@@ -1,4 +1,5 @@
-"""What a fault in the shared words does to a step: which ranks are slow, which links are weak or gone.
+"""What a fault, in the words that all kinds share, does to a step: which ranks are slow, which links are weak
+or gone.
 
 Knows targets, hosts and switches; when in the step is windows.py's to say.
 
@@ -156,7 +157,7 @@ def degradation_of(events: Iterable[Event], job: Job) -> Degradation:
 
 
 def combined(degradations: Iterable[Degradation]) -> Degradation:
-    """Several at once, without what comes to nothing."""
+    """Several degradations at once, without those that change nothing."""
     found = together(degradations)
     return Degradation(
         slow={rank: factor for rank, factor in found.slow.items() if factor != 1.0},

@@ -55,9 +55,8 @@ class BlockInDetail:
         return not any(chain.awaited or chain.holds for chain in self.others)
 
     def give_up(self) -> None:
-        """Run nothing more, for who runs the block as a whole from here on. Streams that were to go on at
-        this very moment do not begin their ops besides.
-        """
+        """Stop running ops: the block runs as a whole from here on. Streams that were to go on at this very
+        moment do not begin their ops."""
         self.block.waiting.clear()
         for chain in self.others:
             chain.given_up = True

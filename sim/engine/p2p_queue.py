@@ -58,7 +58,7 @@ class P2PQueue:
             self._post(i)
 
     def receives(self, sender: int, tag: str) -> tuple[float, int] | None:
-        """When a receive that waits for the host alone is posted, and its index, for the one who asks first.
+        """When a receive that waits for the host alone is posted, and its index, for the first that asks.
 
         None where there is none.
         """

@@ -53,7 +53,7 @@ class Signal:
         return self._event
 
     def happen(self, value: Any = None) -> None:
-        """Tell all who wait, processes last: they go on with what comes after all this."""
+        """Notify everything that waits, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
         callback = self._callback
         if callback is not None:

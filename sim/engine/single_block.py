@@ -126,8 +126,8 @@ class SingleBlocks:
         return lent
 
     def _lend(self, blocks: Interruptible, place: BlockPlace, lent: SingleRun) -> None:
-        """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
-        there."""
+        """Notify the other ranks of each flow of when it ends, so that ``blocks`` open if a communication
+        meets it there."""
         rank = self.ranks[place.scope.r]
         for (number, demand), named, ended in zip(lent.demands.items(), lent.named, lent.ended, strict=True):
             if len(named.links) < len(demand.links):  # it leaves the rank

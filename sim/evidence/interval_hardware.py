@@ -77,7 +77,7 @@ def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalP
 
 
 def _known_host(gpu: Gpu) -> bool:
-    """Whether how the GPUs of a host meet is that of a GPU that was measured."""
+    """Whether the GPUs of a host are joined as those of a GPU that was measured."""
     if gpu.measured_as not in profile_names():
         return False
     as_sold = get_gpu(gpu.measured_as)

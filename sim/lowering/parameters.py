@@ -186,7 +186,7 @@ def table_parameter(name: str, shape: LocalShape) -> Parameter:
 
 
 def position_parameters(shape: LocalShape, positions: int) -> Iterator[Parameter]:
-    """A learned table of so many positions, whole on every rank."""
+    """A learned table of ``positions``, whole on every rank."""
     if positions:
         yield Parameter(name="position", shape=(positions, shape.hidden))
 

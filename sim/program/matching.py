@@ -64,7 +64,8 @@ def messages(programs: Programs) -> dict[Message, OpEnds]:
 
 
 def block_rendezvous_problems(programs: Programs) -> Iterator[str]:
-    """Where classes meet in blocks, but not at the same place of their repeated blocks.
+    """Problems of collectives that join classes within blocks, but not at the same place of their repeated
+    blocks.
 
     The engine runs such blocks of all classes together, so they must be laid out alike.
     """

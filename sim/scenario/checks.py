@@ -1,4 +1,4 @@
-"""What must hold between the parts of a scenario: who divides whom, and what would be valid.
+"""What must hold between the parts of a scenario: which size must divide which, and what would be valid.
 
 Knows arithmetic and the rules of the frameworks. Does not know files: a finding names a field, and
 whoever has the text finds the line. Which rule needs which parts is in consistency.py.

@@ -30,7 +30,7 @@ class NcclAlgorithm(StrEnum):
 
     @property
     def schedule(self) -> str:
-        """The algorithm that says who sends what to whom."""
+        """The algorithm among ``schedules.collectives`` that says which rank sends what to which."""
         return {
             "CollNetDirect": "collnet-direct",
             "CollNetChain": "collnet-chain",

@@ -91,7 +91,7 @@ def _log(fault: Fault | None, copy: RestoredCopy, lost: float) -> None:
 
 
 def _stuck(state: ReplicationState) -> bool:
-    """Whether the run gets nowhere: so many restarts in a row from the same checkpoint."""
+    """Whether the run makes no progress: too many restarts in a row from the same checkpoint."""
     if state.step > state.last_restored:
         state.no_progress, state.progress_s = 0, state.now
     else:

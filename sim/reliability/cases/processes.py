@@ -91,7 +91,7 @@ def sizes(runs: int = 40) -> Iterator[CaseVerdict]:
 
 
 def _mtbf_h(gpus: int, *, horizon_h: float, runs: int) -> float:
-    """Mean hours between failures of a job of so many GPUs, whose hosts fail at RSC-1's rate."""
+    """Mean hours between failures of a job of ``gpus``, whose hosts fail at RSC-1's rate."""
     document = {
         "name": "size",
         "step_time": "10 s",

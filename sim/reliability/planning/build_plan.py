@@ -28,7 +28,7 @@ DEFAULT_HORIZON_S = 30 * 86400.0
 
 
 def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> CampaignPlan:
-    """The campaign. ``step``: a step model that is at hand already, so that nothing is replayed twice.
+    """The campaign. ``step`` is a step model that was built already, so that nothing is replayed twice.
 
     Raises:
         ValueError: blocks that do not fit together; names the field.

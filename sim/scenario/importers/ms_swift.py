@@ -65,7 +65,7 @@ def _recognises(file: SourceFile) -> bool:
 
 
 def era_of(settings: Settings, told: str | None) -> int:
-    """The version of ms-swift, 3 or 4: as told, else by the names of its arguments, else the newest.
+    """The version of ms-swift, 3 or 4: as stated, else by the names of its arguments, else the newest.
 
     Raises:
         ValueError: no such version is read.

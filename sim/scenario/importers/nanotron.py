@@ -1,5 +1,4 @@
-"""nanotron: its YAML, and picotron's JSON. All sizes are derived there: dp, accumulation and microbatch are
-told.
+"""nanotron: its YAML, and picotron's JSON. They state all sizes: dp, accumulation and microbatch.
 
 Source: huggingface/nanotron src/nanotron/config/config.py, config/parallelism_config.py, parallel/context.py,
 helpers.py at 2411b022; huggingface/picotron template/base_config.json.

@@ -253,7 +253,7 @@ def _training(settings: Settings) -> None:
 
 
 def _put_sequences(settings: Settings) -> None:
-    """Microbatch, batch and sequence length: all but the first have to be told."""
+    """Put microbatch, batch and sequence length: all but the first have to be stated."""
     for field, name, example in (
         ("micro_batch", "micro_batch_size", None),
         ("global_batch", "global_batch_size", "512"),
