@@ -50,7 +50,7 @@ LOSERS_REPLAYED = 2
 
 @dataclass
 class Findings:
-    """What one ``search`` has found so far; ``say`` is told of progress."""
+    """The findings of one ``search`` so far; ``say`` reports progress."""
 
     search: LayoutSearch
     say: Callable[[str], None]
@@ -97,9 +97,8 @@ class Findings:
             self.certificate = replace(self.certificate, interrupted=True)
 
     def _ask(self, ranked: Ranked) -> None:
-        """Replay what tells which layouts are asked for next. What is told whatever comes of it is begun
-        beside that and all that follows, so that nobody has nothing to do.
-        """
+        """Replay the layouts that decide which others are asked for next. Replays that are needed whatever
+        comes of it begin beside those, so that no worker is idle."""
         search, best = self.search, ranked.best
         drawn, behind = search.drawn(ranked), ranked.value[best[0]]
         self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0], search.wishes.fits)}

@@ -164,7 +164,7 @@ class Local(Generic[Task, Done]):
         self.arrived(future.result())
 
     def _result(self, pool: ProcessPoolExecutor, one: _Flying[Task, Done]) -> Done:
-        """What comes of a task, which is begun anew if it was left while nobody waited for it."""
+        """The result of a task, which is started again if it was dropped while nothing waited for it."""
         while (found := one.future.result()) is LEFT:
             one = self._submitted(pool, one.task)
         done: Done = found
