@@ -53,9 +53,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         return max(0.0, min(last, until) - max(first, since))
 
     parts, known = dict[str, float](), dict[Hashable, PathPart]()
-    lasts = [max(ends, default=0.0) for ends in record.end]
-    now = max(lasts)
-    at = lasts.index(now), record.end[lasts.index(now)].index(now)
+    at, now = _last_op(record)
     predecessors = [record.predecessors(r) for r in range(len(record.programs.classes))]
     while now > since and at[1] >= 0:  # until the step begins, or nothing before is asked for
         r, i = at
@@ -87,6 +85,14 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         for name, seconds in part.named.items():
             _add(parts, NAMES.get(name, name), seconds * part.on_path / part.whole_s)
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _last_op(record: Record) -> tuple[tuple[int, int], float]:
+    """The op that ends last, by its class and index, and when that is."""
+    lasts = [max(ends, default=0.0) for ends in record.end]
+    now = max(lasts)
+    r = lasts.index(now)
+    return (r, record.end[r].index(now)), now
 
 
 @dataclass(frozen=True, slots=True)
