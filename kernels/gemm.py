@@ -124,7 +124,7 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
 def tail_seconds(
     gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile, *, static_schedule: bool
 ) -> float:
-    """By how much ``gemm``, ``seconds`` long on all SMs, ends later for its last tiles, where it begins
+    """How much later ``gemm``, ``seconds`` long on all SMs, ends for its last tiles, where it begins
     ``beside`` what has SMs to itself.
 
     Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are

@@ -83,7 +83,7 @@ def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: st
 
 
 def joules_per_flop(dtype: str, gpu: Gpu) -> float:
-    """Of a FLOP at the boost clock, by the width of its operands.
+    """Joules of a FLOP at the boost clock, by the width of its operands.
 
     >>> from ..hardware.gpus import get_gpu
     >>> gpu = get_gpu("GB300-NVL72")

@@ -1,4 +1,5 @@
-"""Where Megatron starts to reduce a stage's gradients and to gather its parameters, within an order.
+"""The places within an order at which Megatron starts to reduce a stage's gradients and to gather its
+parameters.
 
 Ranks are made to start at the same slot of the pipeline (``align_grad_reduce``, ``align_param_gather``),
 because a rank that communicates computes more slowly, and one slow rank holds up the others. So after its
