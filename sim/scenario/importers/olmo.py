@@ -57,29 +57,12 @@ def read_olmo(job: ImportJob) -> Imported:
 
 
 def _model(settings: Settings) -> None:
-    draft = settings.draft
     put_mpt_sizes(settings)
     padded = settings.integer("model.embedding_size")
     settings.put("model.padded_vocab_size", padded, "model.embedding_size")
     groups = 1 if settings.flag("model.multi_query_attention") else settings.integer("model.n_kv_heads")
     settings.put("model.num_query_groups", groups, "model.n_kv_heads", "model.multi_query_attention")
-    gated = settings.choice(
-        "model.activation_type", among={"swiglu": True, "gelu": False, "relu": False}, default=True
-    )
-    hidden = draft.get("model.hidden_size")
-    wide = settings.integer("model.mlp_hidden_size") or int(
-        (settings.number("model.mlp_ratio", default=4) or 4) * hidden
-    )
-    settings.put("model.mlp", "swiglu" if gated else "gelu", "model.activation_type", default=DEFAULT)
-    # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5
-    # for SwiGLU).
-    settings.put(
-        "model.ffn_hidden_size",
-        wide // 2 if gated else wide,
-        "model.mlp_hidden_size",
-        "model.mlp_ratio",
-        default=DEFAULT,
-    )
+    _mlp(settings)
     settings.put(
         "model.tied_embeddings",
         settings.flag("model.weight_tying", default=True),
@@ -99,6 +82,26 @@ def _model(settings: Settings) -> None:
         "software.kernels.attention",
         "fa2" if settings.flag("model.flash_attention") else "unfused",
         "model.flash_attention",
+        default=DEFAULT,
+    )
+
+
+def _mlp(settings: Settings) -> None:
+    gated = settings.choice(
+        "model.activation_type", among={"swiglu": True, "gelu": False, "relu": False}, default=True
+    )
+    hidden = settings.draft.get("model.hidden_size")
+    wide = settings.integer("model.mlp_hidden_size") or int(
+        (settings.number("model.mlp_ratio", default=4) or 4) * hidden
+    )
+    settings.put("model.mlp", "swiglu" if gated else "gelu", "model.activation_type", default=DEFAULT)
+    # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5
+    # for SwiGLU).
+    settings.put(
+        "model.ffn_hidden_size",
+        wide // 2 if gated else wide,
+        "model.mlp_hidden_size",
+        "model.mlp_ratio",
         default=DEFAULT,
     )
 
