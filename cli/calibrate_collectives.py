@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import Logs, learnt_of_tables, observed, read_cases, sweep_of
+from .collective_logs import Logs, learnt_of_tables, observed, read_logs, sweep_of
 from .options import JsonOption
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
@@ -97,7 +97,7 @@ def collectives(
             "LOGs are fitted, not measured: leave out --spawn, --backend, --kind, --largest, --scenario"
         )
 
-    _fit(read_cases(files, gpu, interconnect), replicas, write=write, as_json=as_json)
+    _fit(read_logs(files, gpu, interconnect), replicas, write=write, as_json=as_json)
 
 
 def _fit(logs: Logs, replicas: int, *, write: bool, as_json: bool) -> None:

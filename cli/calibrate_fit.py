@@ -138,7 +138,7 @@ def _made(measured: Sequence[Measured]) -> dict[str, str]:
 
 
 def made_here() -> dict[str, str]:
-    """This command, and the day."""
+    """What a profile of this machine is made by: this command, and the day."""
     from .. import __version__
 
     return {

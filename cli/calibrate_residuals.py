@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import observed, read_cases
+from .collective_logs import observed, read_logs
 from .options import CORES, JsonOption, MeasuredCasesArgument, ProcessesOption
 from .output import echo_json, wrote
 from .progress import progress
@@ -127,7 +127,7 @@ def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Deviation], dict[str, Any
     from ..calibration.validation.regions.collective_regions import collective_deviations, measured_range
     from ..hardware.collectives import collectives_document
 
-    logs = read_cases(files)
+    logs = read_logs(files)
     tell_refused(logs.refused)
     learnt = observed(logs.cases, logs.unstated)
     return collective_deviations(learnt, predicted_s, collectives_document()), measured_range(learnt)

@@ -76,7 +76,7 @@ def _dotted(version: str | None) -> str | None:
     return version if version and "." in version else None
 
 
-def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:
+def read_logs(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:
     """The logs in ``files``, archives opened, and the tables among them; ``gpu`` and ``interconnect`` replace
     what logs say of them.
 

@@ -214,11 +214,11 @@ def _tell(
 
 def _record(path: Path, hosts: int | None, as_json: bool) -> None:
     """What a record says by itself."""
-    from ..sim.reliability.planning.record import read_record
+    from ..sim.reliability.planning.record import read_fault_record
     from ..sim.reliability.study.recorded import record_figures
     from ..sim.report.reliability.record import print_record, record_document
 
-    found = record_figures(read_record(path, hosts))
+    found = record_figures(read_fault_record(path, hosts))
     if as_json:
         echo_json(record_document(found))
     else:
@@ -229,10 +229,10 @@ def _on_record(
     source: str, changes: list[str], path: Path, hosts: int | None, seed: int
 ) -> tuple[list[str], list[str]]:
     """The changes that make a job run for as long as a record, with its faults alone; and these."""
-    from ..sim.reliability.planning.record import fault_lines, read_record
+    from ..sim.reliability.planning.record import fault_lines, read_fault_record
     from ..sim.scenario.load import load_campaign
 
-    found = read_record(path, hosts)
+    found = read_fault_record(path, hosts)
     alone = ["faults.clock=wall", "faults.presets=[]", "faults.processes=[]", "faults.events=[]"]
     changed = [*changes, *alone, f"run.horizon={found.length_s:.0f} s"]
     cluster = load_campaign(source, changed).cluster

@@ -46,7 +46,7 @@ def main() -> None:
     # numpy is not loaded yet. A fit's matrices are so small that threads of BLAS cost more than they bring:
     # on a busy machine they wait for one another several times as long as one alone would compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _say_what_goes()
+    _print_deprecations()
     code = _code()
     # As it ends, Python would look through all that is there for circles, to give back memory that ends, too:
     # a sixth of a small step.
@@ -54,16 +54,16 @@ def main() -> None:
     sys.exit(code)
 
 
-def _say_what_goes() -> None:
-    """Say in one line on stderr, once, what a file or an option has that a later version will not."""
+def _print_deprecations() -> None:
+    """Print each of our deprecation warnings once, as one line on stderr; other warnings as Python does."""
     warnings.filterwarnings("once", message="stepsim: ", category=DeprecationWarning)
-    others = warnings.showwarning
+    show_others = warnings.showwarning
 
     def show(message: Warning | str, *place: Any, **more: Any) -> None:
         if str(message).startswith("stepsim: "):
             typer.echo(str(message), err=True)
         else:
-            others(message, *place, **more)
+            show_others(message, *place, **more)
 
     warnings.showwarning = show
 

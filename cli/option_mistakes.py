@@ -30,7 +30,7 @@ def option_mistake(error: BaseException) -> str | None:
 
 
 def _refused_value(error: BaseException) -> str | None:
-    """Of a value that is of the wrong kind or out of its bounds; None of other mistakes."""
+    """The message for a value of the wrong kind or out of its bounds; None for other mistakes."""
     from pydantic import ValidationError
 
     cause = error.__cause__

@@ -183,7 +183,7 @@ class PlanFiles:
             output_folder("--save", self.save, ())
 
     def of_plans(self) -> dict[str, Path | None]:
-        """Those that hold layouts, by their options."""
+        """The files that hold layouts, by their options."""
         return {
             "--csv": self.csv,
             "--parquet": self.parquet,
@@ -242,7 +242,7 @@ def _find(
     means: Means,
     as_json: bool,
 ) -> None:
-    """One number in place of a plan."""
+    """Find one number (``--find``) in place of a plan."""
     from ..sim.plan.questions.find import find
     from ..sim.report.plan.found import found_document, print_found
     from ..sim.scenario.errors import changes_named

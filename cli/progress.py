@@ -46,7 +46,7 @@ class Progress:
         self.wrote_s = self.began_s if not self.live else -LIVE_S
 
     def __call__(self, text: str) -> None:
-        """This is going on from now on."""
+        """Show what is being done from now on."""
         from ..hardware.shown import printable_line
 
         self.text = printable_line(text)

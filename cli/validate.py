@@ -108,10 +108,10 @@ def validate(
         _kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:
-        from .collective_logs import read_cases
+        from .collective_logs import read_logs
         from .validate_collectives import validate_logs
 
-        logs = read_cases(files, gpu, interconnect)
+        logs = read_logs(files, gpu, interconnect)
         validate_logs(logs, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 

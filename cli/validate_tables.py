@@ -24,8 +24,8 @@ Made by `make validate`, which runs
 
 and predicts every kernel of the tables that ai-dynamo/aiconfigurator (NVIDIA, Apache-2.0) measured. Do not
 edit this page. One shape in four was left out of every fit, by a hash of the shape; the columns `left out`
-are of those. Errors of products are of the time that their harness measured: `beside` says what the
-prediction allows for what that does besides the product (quantising an 8- or 4-bit product's input; for
+are of those. Errors of GEMMs are of the time that their harness measured: `beside` says what the
+prediction allows for what that does besides the GEMM (quantising an 8- or 4-bit GEMM's input; for
 attention, writing keys and values to a paged cache), `call` the least that its host takes for a call.
 Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
 by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache.
@@ -39,7 +39,7 @@ weights without data (vLLM's large ones of 16 bit).
 
 
 _POINTS = """
-The shipped curves on single points of kernels that the tables lack, by direction and kind: grouped products
+The shipped curves on single points of kernels that the tables lack, by direction and kind: grouped GEMMs
 as experts run them, attention backward, latent attention, other implementations (SimuMax, FlashAttention,
 DeepGEMM, ml-engineering; `../shared/data/kernels.yaml`). Fits saw most of them; docs/calibration.md has their
 errors with families left out.
@@ -113,7 +113,7 @@ def _harness(harness: Harness) -> tuple[str, str, str, str, str]:
 
 
 def _unaligned(harness: Harness) -> str:
-    """What rows add that are no multiple of four: to the kernels beside, to the product, to a bound call."""
+    """What rows add that are no multiple of four: to the kernels beside, to the GEMM, to a bound call."""
     added_us, slower = harness.unaligned_s * 1e6, harness.unaligned_slowdown - 1.0
     parts = [
         f"{added_us:.0f} us" if added_us >= 0.5 else "",

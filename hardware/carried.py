@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Moves = Literal["matrix", "memory", "node", "network", "details", "capacity", "energy"]
-"""What a figure decides: products and attention, kernels bound by memory, communication inside a host,
+"""What a figure decides: GEMMs and attention, kernels bound by memory, communication inside a host,
 communication between hosts, details of kernels that move little, or no time at all."""
 
 _FEWEST = 3

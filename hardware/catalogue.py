@@ -87,7 +87,7 @@ class UnknownName(ValueError):
         return UnknownName, (self.what, self.name, self.known, self.nearest, self.advice)
 
     def advised(self, advice: str, also: Iterable[str] = ()) -> UnknownName:
-        """The same error with ``advice``; the nearest name may be one of those that are known ``also``."""
+        """The error with ``advice``; the nearest name may be one of those that are known ``also``."""
         nearest = unknown_name(self.what, self.name, (*self.known, *also)).nearest if also else self.nearest
         return UnknownName(self.what, self.name, self.known, nearest, advice)
 

@@ -152,7 +152,7 @@ class Cluster:
         return self.gpu.pcie_bytes_per_s / 2 * (1.0 if self.gpu.peer_access else STAGED_SHARE)
 
     def share_of_links(self, members: int) -> float:
-        """Of a GPU's NVLinks, those that lead to the ``members`` of its domain that take part, itself one.
+        """The share of a GPU's NVLinks that lead to the ``members`` of its domain that take part, itself one.
 
         All where switches join them; where every two GPUs have links of their own, those to the others idle.
         """
@@ -224,7 +224,7 @@ class Cluster:
         return Route("network", switches + 3, switches, latency_s)
 
     def _route_by_links(self, a: int, b: int) -> Route:
-        """By the numbered links; with PXN the GPU that forwards is on the way."""
+        """The route over the numbered links; with PXN the GPU that forwards is on the way."""
         links = self.topology.links
         ids, weights = self.topology.links_of(a, b).of(0)
         ends = (links.ends(link) for link in ids.tolist())

@@ -101,7 +101,8 @@ class CustomTopology:
         return (half,) if half == end else ("unused", vertex, end)
 
     def links_of(self, a: ArrayLike, b: ArrayLike, flow: ArrayLike = 0) -> Routes:
-        """As ``RegularTopology.links_of``, one networkx search for each new target.
+        """The links of routes, as ``RegularTopology.links_of`` gives them; one networkx search for each new
+        target.
 
         Raises:
             ValueError: a GPU that is not there, or no way between two.

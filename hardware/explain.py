@@ -84,7 +84,8 @@ def lines(where: str, failure: ValidationError, part: type) -> list[str]:
 
 
 def field_path(error: ErrorDetails) -> FieldPath:
-    """Where in the block: pydantic's location without branches of unions (ours start with ``~``) and keys."""
+    """The path of a field in its block: pydantic's location without branches of unions (ours start with
+    ``~``) and keys."""
     place, own = (
         error["loc"],
         len(error["loc"]) - (error["type"] in UNKNOWN),

@@ -112,14 +112,14 @@ class OneOf:
 
 
 def quantity(
-    dimension: Dimension, low: float, high: float, *, above: bool = False, text_only: bool = False
+    dimension: Dimension, low: float, high: float, *, text_only: bool = False
 ) -> tuple[Any, Any, Any, Quantity]:
-    """Annotation of a float field in SI units that lies from ``low`` to ``high``; ``above``: not at ``low``.
+    """Annotation of a float field in SI units that lies from ``low`` to ``high``.
 
     It is text with a unit in a document, and writes itself back so; ``text_only``: from Python too.
     """
     return (
-        BeforeValidator(_parser(dimension, low, high, above, text_only), json_schema_input_type=str),
+        BeforeValidator(_parser(dimension, low, high, text_only), json_schema_input_type=str),
         Field(strict=True, allow_inf_nan=False),
         PlainSerializer(lambda value: format_quantity(value, dimension), when_used="json"),
         Quantity(dimension=dimension, low=low, high=high),
@@ -127,7 +127,7 @@ def quantity(
 
 
 def _parser(
-    dimension: Dimension, low: float, high: float, above: bool, text_only: bool
+    dimension: Dimension, low: float, high: float, text_only: bool
 ) -> Callable[[Any, ValidationInfo], Any]:
     """What reads a quantity; out of range is an error that states the range with its unit."""
 
@@ -140,9 +140,8 @@ def _parser(
             return value  # not a finite number: the type of the field says so
         else:
             size = float(value)
-        if size < low or (above and size == low):
-            least = f"more than {_shown(low, dimension)}" if above else f"{_shown(low, dimension)} or more"
-            raise ValueError(f"{value} is too small; it must be {least}")
+        if size < low:
+            raise ValueError(f"{value} is too small; it must be {_shown(low, dimension)} or more")
         if size > high:
             raise ValueError(f"{value} is too large; it must be {_shown(high, dimension)} or less")
         return size

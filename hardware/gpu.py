@@ -21,7 +21,7 @@ _COLLECTIVES_AS = {
 2 and 4 are taken like their nearest relative that has some (unverified)."""
 
 PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-"""Types in blocks with a scale each, by the type under which a GPU's peak of their products is listed."""
+"""Types in blocks with a scale each, by the type under which a GPU's peak of their GEMMs is listed."""
 
 
 @dataclass(frozen=True, kw_only=True)

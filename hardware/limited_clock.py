@@ -26,7 +26,7 @@ It has the fastest memory of its architecture, and runs its multiprocessors besi
 
 
 def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
-    """What the steps of ``gpu`` sustain of the clock that its limit leaves products, where those of
+    """What the steps of ``gpu`` sustain of the clock that its limit leaves GEMMs, where those of
     ``measured`` sustain ``fraction``; the same where they are not one chip, or nobody knows what it draws.
 
     >>> from .gpus import get_gpu

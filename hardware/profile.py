@@ -38,7 +38,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class GemmShape:
-    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
+    """How the time of a GEMM depends on its shape, of one library's kernels; the constants are those of
     ``GemmCurve``."""
 
     tiles: tuple[Tile, ...]
@@ -52,7 +52,7 @@ class GemmShape:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedKernel:
-    """The products that a table timed, where training runs those of another library: their fraction of peak
+    """The GEMMs that a table timed, where training runs those of another library: their fraction of peak
     and how their time depends on the shape."""
 
     fraction: float
@@ -64,18 +64,18 @@ class Harness:
     """What the measured times of a curve hold besides its kernel; no step pays it.
 
     ``beside_s`` and ``beside_efficiency``, a share of the HBM rate, are of the harness's other kernels: they
-    quantise a product's input, or write keys and values to a cache (above 1: as far as these lie in L2).
+    quantise a GEMM's input, or write keys and values to a cache (above 1: as far as these lie in L2).
     ``row_s`` is what a row of the input takes at least in a quantising kernel whose few thread blocks walk
     from row to row, and so wait for HBM in each; of attention, what a token adds that is written to a cache.
     ``call_s`` is the least that its host takes for a call;
     ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads such a cache.
 
     ``unaligned_s``, ``unaligned_slowdown`` and ``unaligned_call_s`` are what is added to the kernels beside,
-    to the product and to the call where the rows are no multiple of four: four scales in FP32 are the 16
+    to the GEMM and to the call where the rows are no multiple of four: four scales in FP32 are the 16
     bytes that bulk copies are aligned to, so that the scales are padded by another kernel, or a slower
-    product runs. ``burst_s`` is the duration of a call at which the power limit has half
+    GEMM runs. ``burst_s`` is the duration of a call at which the power limit has half
     acted, and ``burst_order`` how suddenly it does: by ``1 / (1 + (burst_s / call) ** burst_order)``.
-    ``blank_draw`` is the share of a product's watts that are drawn where its weights hold no data.
+    ``blank_draw`` is the share of a GEMM's watts that are drawn where its weights hold no data.
     """
 
     beside_s: float = 0.0
@@ -118,7 +118,7 @@ class GemmCurve:
     it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).
     ``deep_slowdown`` is by how much math is slower for each doubling of a wave's operands beyond half of L2.
     ``split_s`` is what a split over K takes besides its bytes: the kernel that adds its partial sums.
-    ``call_s`` is what the host takes to issue each kernel of a grouped product, where every group is a GEMM
+    ``call_s`` is what the host takes to issue each kernel of a grouped GEMM, where every group is a GEMM
     of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 11 %).
     """
 

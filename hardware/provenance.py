@@ -1,4 +1,4 @@
-"""Where a calibrated constant comes from, and how far it may be trusted."""
+"""The origin of a calibrated constant, and how far it may be trusted."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _TILES_IN_SRAM = 3
 # Backward runs three kernels: row sums of O and dO, the main one, and the cast of dQ from FP32.
 _LAUNCHES = {"forward": 1, "backward": 3}
 
-# Rate of 8-bit products over that of 16-bit ones, both in bursts: cuDNN 9.13 on B200, GB200 and GB300 at
+# Rate of 8-bit GEMMs over that of 16-bit ones, both in bursts: cuDNN 9.13 on B200, GB200 and GB300 at
 # 8,192 and 16,384 tokens, 128 heads of 128, forward 1.09 to 1.23 and backward 1.04 to 1.35, the mean of six
 # each (NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/artifacts,
 # sdpa_fp8_benchmark_results_NVIDIA_*.csv).

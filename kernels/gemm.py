@@ -23,7 +23,7 @@ Where the operands that a wave walks through outgrow half of L2 (an SM is near t
 few percent slower for each doubling.
 
 Constants of the shape are those of the library that runs the type, where its profile has them (rate_of): a
-block-scaled product is another kernel than a 16-bit one, of other tiles, pipelines and persistence.
+block-scaled GEMM is another kernel than a 16-bit one, of other tiles, pipelines and persistence.
 
 HBM traffic is the compulsory one: a wave of tiles together covers a square of some thousand rows
 and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds the re-reads.
@@ -47,8 +47,8 @@ NARROW_BYTES = 2
 """Of an output's element: all tables of kernels have outputs of 16 bit, and ``store_exposed`` is of these.
 
 What FP32 has beyond, read and written, moves while no math is done. Were the share that does so fitted on
-weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 products of 4,096 to 24,640 tokens) and
-1.13 on B200 (87); those added in 16 bit (B200, 48) take as long as products that are added to nothing.
+weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 GEMMs of 4,096 to 24,640 tokens) and
+1.13 on B200 (87); those added in 16 bit (B200, 48) take as long as GEMMs that are added to nothing.
 """
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
@@ -65,24 +65,24 @@ _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
 # fit the sweeps of A100 and B200 alike; 3 has the least error on DeepGEMM's memory-bound shapes.
 BLEND = 3.0
 
-# Streams on which the kernels of a grouped product run side by side (Transformer Engine 2,
+# Streams on which the kernels of a grouped GEMM run side by side (Transformer Engine 2,
 # common/include/transformer_engine/multi_streams.h: num_streams).
-# A product beside others is not split over K: a split is for SMs that would idle, and the others fill them
-# (B200's grouped products: median error 7.8 % without splits, 8.4 % with them).
+# A GEMM beside others is not split over K: a split is for SMs that would idle, and the others fill them
+# (B200's grouped GEMMs: median error 7.8 % without splits, 8.4 % with them).
 # The host issues one kernel while others run, and neither hides the other wholly: power means of 1.5 to 2 fit
 # B200's 84 points alike (median error 7.7 to 7.9 %; 8.3 % were they added); A100's three, not fitted, go from
 # 23 to 7 %. 2 is taken.
 _STREAMS = 4
 
-# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3,
+# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit GEMMs (DeepSeek-V3,
 # arXiv:2412.19437, section 3.3.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to
 # 1.2 times slower (github.com/pytorch/ao/issues/2377); the least is taken.
 _FEW_BITS = ("ada", "hopper")
 _SPLIT_SUMS = 1.1
 
 IN_TWO_PASSES = 0.5
-"""Speed of a product that has dealt its tiles out to all SMs, while some of these are held: their tiles come
-when the others are through. Products of FSDP on H100 "take 2x as long to complete when they are overlapped
+"""Speed of a GEMM that has dealt its tiles out to all SMs, while some of these are held: their tiles come
+when the others are through. GEMMs of FSDP on H100 "take 2x as long to complete when they are overlapped
 with a NCCL kernel" (github.com/pytorch/pytorch/issues/143988); "2x slower" (NVIDIA/cutlass issue 2471)."""
 
 # Whose libraries have dealt the tiles of a 16-bit GEMM out to all SMs before it began (has_static_schedule).
@@ -94,7 +94,7 @@ _LIKE = {
 }  # fmt: skip
 
 _MXFP8_RATE = ((7.161 - 0.111) / 6.812) ** -1.5
-"""Of the rate of products with one scale a tensor, those with one for 32 elements, where no table has them:
+"""Of the rate of GEMMs with one scale a tensor, those with one for 32 elements, where no table has them:
 twelve of a layer take 7.161 and 6.812 ms on a B300, quantised before (NVIDIA/TransformerEngine
 docs/examples/gemm_profiling), of which 0.111 ms are what lays out the scales of both operands before each
 (``tex.generic_gemm`` of benchmarks/gemm/benchmark_gemm.py gets scales as quantising kernels write them;
@@ -104,7 +104,7 @@ to the power of two thirds (power.py)."""
 
 @dataclass(frozen=True, slots=True)
 class HeldSms:
-    """What has ``sms`` SMs to itself for ``seconds`` from when a product begins."""
+    """What has ``sms`` SMs to itself for ``seconds`` from when a GEMM begins."""
 
     sms: int
     seconds: float
@@ -124,16 +124,16 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
 def tail_seconds(
     gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile, *, static_schedule: bool
 ) -> float:
-    """By how much ``gemm``, ``seconds`` long on all SMs, ends later for its last tiles, where it begins
+    """How much later ``gemm``, ``seconds`` long on all SMs, ends for its last tiles, where it begins
     ``beside`` what has SMs to itself.
 
     Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are
-    free, or when the others are done with theirs: the product ends later by as long as the SMs were taken,
+    free, or when the others are done with theirs: the GEMM ends later by as long as the SMs were taken,
     but by no more than one tile. What is lost on average, a share of the rate, or half of it where the
-    product has a ``static_schedule``, is the engine's, and not counted here. Tiles that fit on the SMs that
+    GEMM has a ``static_schedule``, is the engine's, and not counted here. Tiles that fit on the SMs that
     are left are not late.
 
-    A product of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
+    A GEMM of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
     (forums.developer.nvidia.com/t/337991, "tail effect"). So cuBLAS takes a number of SMs to choose tiles for
     (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET), which PyTorch does not set.
     """
@@ -150,16 +150,16 @@ def tail_seconds(
 
 
 def has_static_schedule(gemm: Gemm, least_held: int, gpu: Gpu, profile: GpuProfile) -> bool:
-    """Whether ``gemm`` deals its tiles out to all SMs before it begins, where products of its software do
+    """Whether ``gemm`` deals its tiles out to all SMs before it begins, where GEMMs of its software do
     (``software.kernels.hopper_products``), and needs one of the ``least_held`` SMs that whatever runs beside
     it may hold.
 
-    16-bit products of cuBLAS on Hopper are persistent kernels: they start a block on each SM, which goes
+    16-bit GEMMs of cuBLAS on Hopper are persistent kernels: they start a block on each SM, which goes
     through its share of the tiles (github.com/pytorch/pytorch/issues/143988, pull requests 144974 and 147966;
     CUTLASS has static schedulers alone there and others on Blackwell: github.com/NVIDIA/cutlass/issues/2471).
     Those of 13.1 fetch them one by one (docs/decisions/0106-products-that-take-two-passes.md).
     Those of 8 bit are not taken to: TransformerEngine runs them beside bulk gathers without telling them
-    (``set_sm_margin`` 0 in MLPerf's rounds 3.1 to 4.1), which would double most of a step. A grouped product
+    (``set_sm_margin`` 0 in MLPerf's rounds 3.1 to 4.1), which would double most of a step. A grouped GEMM
     is many kernels.
     """
     if gpu.architecture not in _DEALT_BEFORE or gemm.dtype not in ("bf16", "fp16") or gemm.calls > 1:
@@ -199,14 +199,14 @@ def _joined(math_s: float, memory_s: float) -> float:
 
 
 def peak_flops(gpu: Gpu, dtype: str) -> float:
-    """Peak FLOP/s of a product's type. Raises ValueError where the tensor cores lack it."""
+    """Peak FLOP/s of a GEMM's type. Raises ValueError where the tensor cores lack it."""
     if not gpu.has_math(dtype):
         raise ValueError(f"{gpu.name} has no {dtype} matrix math; it has {', '.join(gpu.peak_flops)}")
     return gpu.peak_flops[PEAK_OF.get(dtype, dtype)]
 
 
 def rate_of(curve: GemmCurve, dtype: str, gpu: Gpu) -> Rate:
-    """The rate of the products of a type, or of the type that it runs like."""
+    """The rate of the GEMMs of a type, or of the type that it runs like."""
     peak_flops(gpu, dtype)
     rates = {rate.dtype: rate for rate in curve.rates}
     name = dtype

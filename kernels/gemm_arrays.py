@@ -1,6 +1,6 @@
-"""Times of many products of one type at once: kernels/gemm.py in arrays, for fits that ask again and again.
+"""Times of many GEMMs of one type at once: kernels/gemm.py in arrays, for fits that ask again and again.
 
-Knows the same equations, which a test holds equal to those product by product. Grouped products are not here.
+Knows the same equations, which a test holds equal to those GEMM by GEMM. Grouped GEMMs are not here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Products of one type; ``aligned`` is each one's rate factor by alignment and split sums,
+    """GEMMs of one type; ``aligned`` is each one's rate factor by alignment and split sums,
     ``narrow_bytes`` and ``wide_bytes`` what moves of its output (``output_bytes``), ``panel_bytes`` what a
     wave of its tiles walks through."""
 
@@ -75,7 +75,7 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductTimes:
-    """Parts of the times of products: of their tiles at the boost clock, of what is exposed of their outputs'
+    """Parts of the times of GEMMs: of their tiles at the boost clock, of what is exposed of their outputs'
     store, of bytes that move beside math, of bytes that move while no math is done."""
 
     products: Products

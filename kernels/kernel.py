@@ -24,7 +24,7 @@ ELEMENT_BYTES = {
 ``mxfp8`` one for 32 (8 bits; OCP Microscaling 1.0), ``nvfp4`` one for 16 (8 bits)."""
 
 
-# Flash backward computes S again, then dV, dP, dQ and dK: five products against the forward's two
+# Flash backward computes S again, then dV, dP, dQ and dK: five GEMMs against the forward's two
 # (Dao 2022, arXiv:2205.14135, algorithm 4).
 BACKWARD_FLOPS = 2.5
 
@@ -35,8 +35,8 @@ class Gemm:
 
     ``out_bytes`` is the size of one output element; ``accumulate`` adds into an output that is
     already there and so reads it (the FP32 main gradient of a weight-gradient GEMM). ``calls`` is the
-    number of kernels that a grouped product is issued as: 1, or one for each of the ``batch``. ``precise``
-    products of 8 bit add their partial sums in FP32 every few steps of K (a split accumulator), where tensor
+    number of kernels that a grouped GEMM is issued as: 1, or one for each of the ``batch``. ``precise``
+    GEMMs of 8 bit add their partial sums in FP32 every few steps of K (a split accumulator), where tensor
     cores alone would keep fewer bits of them.
 
     >>> Gemm(m=4096, n=512, k=2048).flops
@@ -106,7 +106,7 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """Two products per score forward."""
+        """Two GEMMs per score forward."""
         forward = 4.0 * self.batch * self.heads * self.seq_q * self.seq_kv * self.mean_head_dim
         return forward * self.visible * (BACKWARD_FLOPS if self.direction == "backward" else 1.0)
 

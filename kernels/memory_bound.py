@@ -45,7 +45,7 @@ def memory_bound_seconds(kernel: MemoryBound, gpu: Gpu, profile: GpuProfile) -> 
     sums are added up one after another.
 
     FLOPs run on the vector units at the FP32 peak and matter only for kernels with hundreds of
-    operations per element. Instructions are issued at the clock that products leave a GPU under load, which a
+    operations per element. Instructions are issued at the clock that GEMMs leave a GPU under load, which a
     board's controller does not raise for a kernel of less than a millisecond.
     """
     memory = profile.memory

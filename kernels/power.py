@@ -5,7 +5,7 @@ know how long the kernel has run; a burst shorter than the controller's reaction
 ``GpuProfile.power_limited`` says how far the limit acts.
 
 Dynamic power is C V^2 f, and near the top of the range voltage follows frequency, so that power follows the
-cube of the clock. The tensor cores are what draws it, a FLOP by the width of its operands: eight-bit products
+cube of the clock. The tensor cores are what draws it, a FLOP by the width of its operands: eight-bit GEMMs
 at twice the rate draw what 16-bit ones do (an H200 662 W in either, the project's table of power), and
 four-bit ones, Blackwell Ultra's included, by a quarter (docs/decisions/0158-four-bit-products-by-cublas.md).
 What a FLOP takes is each type's own, of boards that were timed long enough: those of Blackwell with higher
@@ -43,7 +43,7 @@ def sustained_clock(flops_per_s: float, dtype: str, gpu: Gpu, profile: GpuProfil
 
 
 Activity = Literal["tensor", "memory", "communication", "waiting"]
-"""What a GPU does: products of matrices, kernels bound by its memory, messages alone, nothing."""
+"""What a GPU does: GEMMs, kernels bound by its memory, messages alone, nothing."""
 
 DRAWN: Mapping[Activity, float] = {"tensor": 0.95, "memory": 0.65, "communication": 0.40, "waiting": 0.05}
 """Of what lies between idle and the limit, by what a GPU does. Tensor: diffusion models on one H100 draw
@@ -60,7 +60,7 @@ _IDLE_SHARE = 0.15
 
 
 def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: str = "bf16") -> float:
-    """Watts of ``gpu`` while it does ``activity``; of products of matrices by their rate, where it is known
+    """Watts of ``gpu`` while it does ``activity``; of GEMMs by their rate, where it is known
     what a FLOP of this GPU takes.
 
     >>> from ..hardware.gpus import get_gpu
@@ -77,13 +77,13 @@ def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: st
     most_w = idle_w + _TENSOR_OF.get(gpu.architecture, DRAWN["tensor"]) * left_w
     if gpu.joules_per_flop is None:
         return most_w
-    # Products that are slow for their size wait for memory, and draw what kernels do that wait for it.
+    # GEMMs that are slow for their size wait for memory, and draw what kernels do that wait for it.
     least_w = min(most_w, idle_w + DRAWN["memory"] * left_w)
     return min(most_w, max(least_w, idle_w + flops_per_s * joules_per_flop(dtype, gpu)))
 
 
 def joules_per_flop(dtype: str, gpu: Gpu) -> float:
-    """Of a FLOP at the boost clock, by the width of its operands.
+    """Joules of a FLOP at the boost clock, by the width of its operands.
 
     >>> from ..hardware.gpus import get_gpu
     >>> gpu = get_gpu("GB300-NVL72")

@@ -1,4 +1,4 @@
-"""Who may ask: the page that this launch has opened, and nobody else.
+"""Requests that are answered: those of the page that this launch has opened, and no others.
 
 Knows hosts, origins, tokens, content types and sizes. Does not know any endpoint. A page of another site can
 send requests to this machine, under its own origin or, by a name that resolves to 127.0.0.1, under a host

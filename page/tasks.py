@@ -76,7 +76,7 @@ def predict(asked: PredictRequest, say: Say) -> None:
 
 
 def _who(result: Result) -> list[int] | None:
-    """Of each GPU, in order up to MOST_DRAWN, the number of its row in ``who_waits``.
+    """The number of each GPU's row in ``who_waits``, in order up to MOST_DRAWN.
 
     None where ranks do not sit in order, or nothing is struck.
     """

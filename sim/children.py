@@ -65,7 +65,7 @@ def _all_of(tasks: Sequence[Task], queue: int, results: int) -> tuple[float, ...
 
 
 def _child(tasks: Sequence[Task], queue: int, deliver: int) -> int | None:
-    """Its process id; None: there is no room for one."""
+    """Fork a child; its process id, or None where there is no room for one."""
     try:
         with warnings.catch_warnings():  # of threads of numpy's libraries, which no task uses
             warnings.simplefilter("ignore", DeprecationWarning)

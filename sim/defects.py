@@ -59,7 +59,7 @@ def _raised_by_us(place: TracebackType | None) -> bool:
 
 
 def _raised_by_a_worker(steps: list[re.Match[str]]) -> bool:
-    """As above where another process has raised it, whose traceback comes as text, the cause of the error."""
+    """The same for an error of another process, whose traceback comes as text, the cause of the error."""
     last = steps[-1]
     return _is_ours(last["file"]) and last["line"].startswith("raise ")
 

@@ -52,12 +52,12 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """On one core."""
+        """Seconds of the simulation on one core."""
         return self.events * SECONDS_PER_EVENT
 
     @property
     def memory_bytes(self) -> float:
-        """At its peak."""
+        """Peak memory of the simulation in bytes."""
         return self.events * BYTES_PER_EVENT
 
 

@@ -63,13 +63,13 @@ def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def significant(value: float, digits: int = 3) -> float:
-    """``value`` rounded to so many significant digits, as fitted constants are written.
+def significant(value: float) -> float:
+    """``value`` rounded to three significant digits, as fitted constants are written.
 
     >>> significant(0.012345)
     0.0123
     """
-    return float(f"{value:.{digits}g}")
+    return float(f"{value:.3g}")
 
 
 def signed_percent(share: float) -> str:

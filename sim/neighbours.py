@@ -46,7 +46,8 @@ takes longer still, twice as many are replayed."""
 
 @dataclass(frozen=True, kw_only=True)
 class FabricJob:
-    """One of the jobs on the fabric: its step, what it takes alone, and when one begins, in seconds."""
+    """One of the jobs on the fabric: its lowered step, the seconds that it takes alone, and when it
+    begins."""
 
     name: str
     lowered: Lowered
@@ -190,7 +191,8 @@ def _folded(
     fold: bool,
     max_classes: int | None,
 ) -> FoldedJobs | Folded:
-    """All jobs together, with so many steps of each after the first; the first alone where no link joins."""
+    """All jobs together, with a number of steps of each after the first; the first job alone where no link
+    joins them."""
     kinds: dict[tuple[str, bytes, float], int] = {}
     numbers = [0, *(1 + kinds.setdefault(job.kind, len(kinds)) for job in jobs[1:])]
     steps = [jobs[0].lowered]

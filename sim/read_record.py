@@ -50,7 +50,7 @@ def step_counts(scenario: Scenario) -> StepCounts:
     others = [len(one.hosts) * scenario.cluster.gpus_per_node for one in scenario.cluster.other_gpus or ()]
     counts = [scenario.cluster.gpus - sum(others), *others]
     listed = PEAK_OF.get(training.precision, training.precision)
-    # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 products run at the FP32 rate.
+    # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 GEMMs run at the FP32 rate.
     peaks = [gpu.peak_flops.get(listed) or gpu.peak_flops[training.precision] for gpu in kinds]
     return StepCounts(
         tokens_per_step=float(batch * length),

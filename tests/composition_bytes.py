@@ -96,7 +96,7 @@ def _row(run: Scenario, plan: StepPlan) -> Passes:
 
 
 def _tensor(run: Scenario, plan: StepPlan, layer: LayerRun) -> dict[str, Passes]:
-    """Of a layer, by the product that its traffic goes with; several on one input are named by the first."""
+    """Of a layer, by the GEMM that its traffic goes with; several on one input are named by the first."""
     model, h, kind = run.model, run.model.hidden_size, layer.kind
     found = {"projection": _row(run, plan)}
     if model.mla:
@@ -121,7 +121,7 @@ def _tensor(run: Scenario, plan: StepPlan, layer: LayerRun) -> dict[str, Passes]
 
 
 def _tensor_again(run: Scenario, plan: StepPlan, layer: LayerRun) -> float:
-    """What running parts of it again sends: inputs gathered for any of the products that share them."""
+    """What running parts of it again sends: inputs gathered for any of the GEMMs that share them."""
     again, sends = parts_again(run, layer), _tensor(run, plan, layer)
     together = {"q": {"q", "k", "v"}, "fc1 0": {"fc1 0", "fc1 1"}}
     names = {name for name in sends if again & together.get(name, {name})}

@@ -14,7 +14,7 @@ from stepsim.sim.program.program import Collective, Compute, Exchange, Program
 
 
 def multiplied(program: Program) -> float:
-    """FLOPs of the matrix products and attention of a rank."""
+    """FLOPs of the GEMMs and attention of a rank."""
     return sum(
         count * op.work.flops
         for op, count in every_op(program)

@@ -15,7 +15,7 @@ from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.scenario.models import Scenario
 
-FLASH_BACKWARD = 2.5  # S again, dV, dP, dQ, dK for two products forward (arXiv:2205.14135, algorithm 4)
+FLASH_BACKWARD = 2.5  # S again, dV, dP, dQ, dK for two GEMMs forward (arXiv:2205.14135, algorithm 4)
 
 MODULES = {
     "moe": {"router", "routed fc1", "routed fc2", "fc1 0", "fc1 1", "fc2"},
@@ -29,7 +29,7 @@ MODULES = {
 """Parts that a recomputed module runs again."""
 
 UNCOUNTED = {"core", "router", "routed fc1", "routed fc2"}
-"""Parts that are none of the products of which torchtitan recomputes every second."""
+"""Parts that are none of the GEMMs of which torchtitan recomputes every second."""
 
 
 def step_flops(run: Scenario, plan: StepPlan) -> float:

@@ -100,7 +100,7 @@ def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[flo
 
 def _cast_first(plan: StepPlan, *, each_pass: bool) -> float:
     """Bytes of a layer's weight that is gathered for ``each_pass``, or for both at once: its copies in the
-    products' type, where these alone are kept, else 16 bits."""
+    GEMMs' type, where these alone are kept, else 16 bits."""
     local = plan.local
     if local.recipe is None or not plan.scenario.software.kernels.fp8_parameters:
         return float(local.element_bytes)

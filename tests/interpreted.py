@@ -17,7 +17,7 @@ import pytest
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 ON_GPU = os.environ.get("STEPSIM_KERNELS_ON") == "cuda"
-# Of the largest value: some ulp of the result's type, and of the 16-bit factors of a product before it.
+# Of the largest value: some ulp of the result's type, and of the 16-bit factors of a GEMM before it.
 TOLERANCE = {"fp32": 2e-6, "fp16": 4e-3, "bf16": 3e-2}
 
 

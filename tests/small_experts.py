@@ -117,3 +117,8 @@ def expert_collectives(lowered: Lowered, axis: str) -> list[Op]:
             ops = [op]
         found += [one for one in ops if isinstance(one.work, Collective) and one.work.communicator == axis]
     return found
+
+
+def moe_run(recompute: Any, **fields: Any) -> Scenario:
+    """Experts in every layer with shared ones, one GPU."""
+    return with_experts(recompute=recompute, ep=1, gpus=1, shared_expert_ffn_hidden_size=512, **fields)

@@ -250,3 +250,8 @@ def main_gradient_bytes(run: Scenario) -> int:
     return max(
         run.software.gradients.gradient_bytes(run.training.precision), ELEMENT_BYTES[run.training.precision]
     )
+
+
+def ops_of(run: Scenario, r: int = 0) -> tuple[Op, ...]:
+    """The ops that class ``r`` of a run is lowered to."""
+    return lowered(run).programs.classes[r].ops

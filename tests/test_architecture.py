@@ -7,7 +7,7 @@ import re
 
 import pytest
 from checkout import ROOT
-from test_layers import FLOORS
+from floors import FLOORS
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/]+\.(?:py|yaml))(?:: (\w+))?`", PAGE)))

@@ -5,39 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from autocast_runs import AUTOCAST, LLAMA, PLAIN, job, kept, moved
 from refusals import refused_at
-from small_scenarios import every_op, lowered, scenario
+from small_scenarios import every_op, lowered
 
 from stepsim.calibration.cases.framework_text import fields_said
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
-from stepsim.sim.lowering.layers.recompute import recomputed_parts
-from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.program.program import Collective
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-AUTOCAST = {"software.kernels.autocast": True}
-PLAIN = {"mlp": "gelu", "norm": "layernorm", "position": "learned", "dropout": 0.0, "biases": True}
-LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "position": "rope", "dropout": 0.0, "biases": False}
 HIDDEN, LAYERS, WIDE, ROWS, BOTH = 256, 8, 1024, 2 * 128, 2 + 4
-
-
-def job(*, model: dict[str, Any] = PLAIN, **fields: Any) -> Scenario:
-    return scenario(**{"software": "generic-fsdp", "tied_embeddings": True, **model} | fields)
-
-
-def moved(run: Scenario, name: str) -> tuple[float, int]:
-    """Bytes that the first rank's kernels of that name move in a step, and how often they are there."""
-    (program,) = lowered(run).programs.classes
-    found = [
-        (count * op.work.bytes, count)
-        for op, count in every_op(program)
-        if op.name == name and isinstance(op.work, Compute)
-    ]
-    return sum(size for size, _ in found), sum(count for _, count in found)
 
 
 def gathered(run: Scenario) -> float:
@@ -50,18 +32,13 @@ def gathered(run: Scenario) -> float:
     )
 
 
-def kept(run: Scenario) -> float:
-    """Bytes that a layer keeps for backward of one microbatch."""
-    return layer_bytes(local_shape_of(run), run.software, recomputed_parts(run.training)).kept
-
-
 def test_each_forward_casts_all_matrices() -> None:
     run = job(microbatches=3).with_(AUTOCAST)
     layer = HIDDEN * (4 * HIDDEN + 2 * WIDE)
     weights = LAYERS * layer + HIDDEN * run.model.embedding_rows
     assert moved(run, "cast weights")[0] == 3 * weights * BOTH
     again = run.with_({"training.recompute": "full"})
-    upto = layer - HIDDEN * WIDE  # its last product is not run again
+    upto = layer - HIDDEN * WIDE  # its last GEMM is not run again
     assert moved(again, "cast weights")[0] == 3 * (weights + LAYERS * upto) * BOTH
     assert moved(job(), "cast weights") == (0.0, 0)
 
@@ -142,7 +119,7 @@ def test_a_single_gradient_of_a_look_up_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_casts_are_kept_for_backward_where_parameters_are_sharded(zero: int) -> None:
-    """Autograd keeps what products read, whatever becomes of what was gathered."""
+    """Autograd keeps what GEMMs read, whatever becomes of what was gathered."""
     one, eight = job(zero=zero).with_(AUTOCAST), job(zero=zero, dp=8).with_(AUTOCAST)
     attention, mlp = 4 * HIDDEN * HIDDEN, 2 * HIDDEN * WIDE
     assert kept(eight) - kept(one) == 2 * (attention + mlp)  # whole ones have theirs with the weights

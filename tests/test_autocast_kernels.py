@@ -5,29 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from autocast_runs import AUTOCAST, COSTS, LLAMA, PLAIN, job, kept, moved
 from refusals import refused_at
 from small_scenarios import lowered, scenario
-from test_autocast import AUTOCAST, LLAMA, PLAIN, job, kept, moved
 
 from stepsim.sim.lowering.layers.autocast import cast_row_gradients, cast_rows, cast_weights
 from stepsim.sim.lowering.layers.gelu import gelu, gelu_backward
-from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
+from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.norms import norm, norm_backward
 from stepsim.sim.lowering.sharding_of import sharding_of
-from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.sharding import sharding_rule
-
-COSTS = KernelPricing(
-    seconds=lambda kernel: float(getattr(kernel, "launches", 1)),
-    transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
-    host_s=1.0,
-    host_collective_s=1.0,
-)
-"""A kernel takes a second for each of its launches."""
 
 
 def launches(write: Any, *options: Any, autocast: bool = True) -> dict[str, float]:

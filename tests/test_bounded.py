@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from bounded_jobs import LARGE, step_s, wrong
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered, scenario
-from test_step_faults import TWIN
+from struck_steps import TWIN
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -31,39 +32,13 @@ from stepsim.sim.fold.fold import folded, unfolded
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import Block, Collective, Compute, Op, Programs, Work
-from stepsim.sim.program.uncontended import uncontended
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Work
 from stepsim.sim.simulate import simulate
-
-LARGE: dict[str, Any] = {
-    "hidden_size": 4096,
-    "ffn_hidden_size": 16384,
-    "num_attention_heads": 32,
-    "num_query_groups": 8,
-    "seq_length": 2048,
-}
-"""Kernels that take longer than their launches, so that communication contends with them."""
 
 MEETS = ("dp", "world", "edp", "hsdp")
 
 MANY = 1_000_000
 """Classes of ranks that nobody replays."""
-
-
-@st.composite
-def wrong(draw: st.DrawFn, world: int) -> Degradation:
-    """Some slow ranks, or every rank a little different."""
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    if draw(st.booleans()):
-        slow = {rank: max(0.8, 1 + 0.03 * float(random.standard_normal())) for rank in range(world)}
-    else:
-        struck = random.choice(world, size=min(world, draw(st.integers(1, 8))), replace=False)
-        slow = {int(rank): float(random.choice([1.1, 1.3, 2.0])) for rank in struck}
-    return Degradation(slow=slow)
-
-
-def step_s(programs: Programs, alone: bool = False) -> float:
-    return replay(uncontended(programs) if alone else programs).step_s
 
 
 def any_choice(

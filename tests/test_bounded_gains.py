@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from small_scenarios import changed, scenario
-from test_step_faults import TWIN
+from struck_steps import TWIN
 
 from stepsim.sim.bounded import bounds as bounds_module
 from stepsim.sim.bounded import conditions

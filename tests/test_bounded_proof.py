@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bounded_jobs import LARGE, replicas, step_s, wrong
 from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from small_scenarios import layouts, lowered, scenario
-from test_bounded import LARGE, step_s, wrong
-from test_bounded_traffic import replicas
-from test_step_faults import TWIN
+from struck_steps import TWIN
 
 from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.extremes import Extremes, apart, least

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bounded_jobs import replicas
 from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
@@ -21,57 +22,13 @@ from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import (
-    Binding,
-    Collective,
     Compute,
-    Exchange,
-    MessageEnd,
     Op,
     Program,
-    Programs,
 )
 
 MEETS = ("dp", "world")
-
-
-def replicas(*slow: float) -> Programs:
-    """Replicas of two stages: the first sends 5 bytes after a kernel of a second, which takes ``slow`` times
-    as long; the second gathers 40 bytes with those of the others, over the link that takes 10 bytes a second.
-    """
-    message = Transfer(0.0, 5.0, 10.0, (("nic", 1.0),))
-    gathers = Transfer(0.0, 40.0, 10.0, (("nic.in", 1.0),))
-    sends, receives = (
-        Exchange((MessageEnd(send, 1 - r, "0F0", message),)) for r, send in ((0, True), (1, False))
-    )
-    first = Program(
-        ops=(
-            Op("kernel", "compute", "compute", Compute(1.0, "gemm")),
-            Op("send", "pp", "pp", sends, after=(0,)),
-        )
-    )
-    second = Program(
-        ops=(
-            Op("gather", "dp", "dp", Collective("all_gather", "dp", gathers)),
-            Op("receive", "pp", "pp", receives),
-        )
-    )
-    links = {"nvlink.out": 1.0, "nvlink.in": 1.0, "nic.out": 10.0, "nic.in": 10.0}
-    count = len(slow)
-    bindings = [
-        Binding(slow=factor if stage == 0 else 1.0, peers={0: 2 * u, 1: 2 * u + 1})
-        for u, factor in enumerate(slow)
-        for stage in (0, 1)
-    ]
-    return Programs(
-        classes=(first, second) * count,
-        communicators={"dp": tuple(range(1, 2 * count, 2))} if count > 1 else {},
-        links=(links,) * (2 * count),
-        sms=100,
-        corun_slowdown=0.0,
-        bindings=tuple(bindings),
-    )
 
 
 @pytest.mark.parametrize(

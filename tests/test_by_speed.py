@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
+from slow_by_hand import LARGE, kernels_s, step_s
 from small_scenarios import changed, scenario
-from test_slow_by_hand import LARGE, kernels_s, step_s
 
 from stepsim.sim.result.variation import StepVariation
 from stepsim.sim.scenario.models import Scenario

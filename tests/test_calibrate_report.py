@@ -91,7 +91,7 @@ def test_a_shipped_profile_is_reported_too() -> None:
     document = json.loads(run("h100-sxm", SCENARIO, "--json").stdout)
     assert document["gpu"] == "H100-SXM5-80GB"
     gemms = [one for one in document["outside"] if one["kind"] == "gemm"]
-    assert not any("carried" in one["outside"] for one in gemms)  # H100's products were measured
+    assert not any("carried" in one["outside"] for one in gemms)  # H100's GEMMs were measured
 
 
 @pytest.mark.parametrize(

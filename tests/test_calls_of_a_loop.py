@@ -1,5 +1,5 @@
 """What a loop in C++ launches costs its host less than as many launches from Python, and a module of
-TransformerEngine more than its product."""
+TransformerEngine more than its GEMM."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_userbuffers_are_one_call_and_none_of_torchs() -> None:
 
 
 def test_a_product_in_a_loop_takes_what_was_measured_of_both_hosts() -> None:
-    """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small products in a
+    """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small GEMMs in a
     loop on Blackwell each takes 33 us (its pull request 3134)."""
     assert pytest.approx(13.48e-6) == PRODUCT_IN_LOOP_S
     assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE.loop_factor
@@ -170,4 +170,4 @@ def test_functions_between_modules_cost_more_than_their_launch_forward() -> None
 
 
 def test_a_norm_by_itself_is_a_module_and_one_in_a_products_module_is_not() -> None:
-    assert launches(plan_of(), "norm") == pytest.approx([1.0, 2.9])  # ahead of QKV's product, and of experts
+    assert launches(plan_of(), "norm") == pytest.approx([1.0, 2.9])  # ahead of QKV's GEMM, and of experts

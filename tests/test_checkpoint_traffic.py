@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from faults_campaigns import DAY, crashes, document, outcome_of, plan_of
 from small_scenarios import scenario
-from test_step_faults import LINKED, cost
+from struck_steps import LINKED, cost
 
 from stepsim.sim.reliability.planning.blocks import blocks_of
 from stepsim.sim.reliability.planning.build_plan import build_plan

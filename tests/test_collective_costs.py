@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nccl_communicators import choose
 
 from stepsim import load_scenario, simulate
-from stepsim.cli.collective_logs import read_cases
+from stepsim.cli.collective_logs import read_logs
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.collectives import collective_constants
 from stepsim.hardware.fabric import default_fabric
@@ -302,7 +302,7 @@ def test_two_nodes_of_few_nics_take_a_tree() -> None:
 def test_trees_over_racks_are_as_slow_as_measured(shared: Path) -> None:
     """20 racks: the thread blocks of 16 channels bound the tree, 203 GB/s at 16 GiB, not the 72 NICs."""
     log = shared / "data" / "nccl_logs" / "coreweave_gb200_20rack1440g_allreduce.txt"
-    (case,) = read_cases([log]).cases
+    (case,) = read_logs([log]).cases
     size, seconds = case.points[-1]
     at = place_of(case.placement, case.cluster, collective_constants())
     (curve,) = selected_curves(case.kind, [size], at, nccl=case.nccl)

@@ -23,7 +23,7 @@ from stepsim.calibration.fit.collective_constants import (
 )
 from stepsim.calibration.fit.collectives import SizeSweep, ceiling_bytes_per_s, fit_curve, pooled
 from stepsim.calibration.validation.collectives import CollectiveCase, compare, errors_by_size, predicted_s
-from stepsim.cli.collective_logs import observed, read_cases, sweep_of
+from stepsim.cli.collective_logs import observed, read_logs, sweep_of
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.collectives import (
     collective_constants,
@@ -262,7 +262,7 @@ def test_the_document_gives_the_shipped_constants() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_constants_are_the_fit_of_the_published_logs(shared: Path) -> None:
-    found = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
+    found = read_logs(sorted((shared / "data" / "nccl_logs").glob("*.txt")))
     cases, unstated = found.cases, found.unstated
     fitted = constants_of(fit_constants(observed(cases, unstated), predicted_s, DOCUMENT), DOCUMENT)
     again, shipped = (errors_by_size(compare(cases, which)) for which in (lambda _: fitted, None))
@@ -274,7 +274,7 @@ def test_the_shipped_constants_are_the_fit_of_the_published_logs(shared: Path) -
 
 
 def test_curves_of_the_published_logs_fit_and_stay_under_their_links(shared: Path) -> None:
-    cases = read_cases(sorted((shared / "data" / "nccl_logs").glob("*.txt"))).cases
+    cases = read_logs(sorted((shared / "data" / "nccl_logs").glob("*.txt"))).cases
     sweeps = [one for one in pooled([sweep_of(case) for case in cases]) if len(one.points) >= 20]
     assert len(sweeps) >= 15
     for one in sweeps:

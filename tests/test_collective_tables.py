@@ -9,7 +9,7 @@ import pytest
 from stepsim.calibration.fit.collective_constants import ONE_HOST, values_at
 from stepsim.calibration.readers.nccl_tables import is_collective_table, read_collective_table, unseen
 from stepsim.calibration.validation.collectives import compare, errors_by_size, predicted_s
-from stepsim.cli.collective_logs import learnt_of_tables, of_tables, read_cases
+from stepsim.cli.collective_logs import learnt_of_tables, of_tables, read_logs
 from stepsim.hardware.collectives import collective_constants, collectives_document
 from stepsim.hardware.gpus import get_gpu
 
@@ -58,7 +58,7 @@ def test_a_wrong_cell_is_named_by_line_and_column(tmp_path: Path, line: str, fie
 
 def test_a_point_is_seen_or_hidden(tmp_path: Path) -> None:
     lines = [f"H100-SXM5-80GB,8,all_reduce,half,{2**power},0.1,x" for power in range(4, 28)]
-    tables = read_cases([written(tmp_path, *lines)]).tables
+    tables = read_logs([written(tmp_path, *lines)]).tables
     (seen,), (hidden,) = of_tables(tables, hidden=False), of_tables(tables, hidden=True)
     assert {*seen.points} | {*hidden.points} == {*tables[0].points}
     assert not {*seen.points} & {*hidden.points}
@@ -74,7 +74,7 @@ def test_the_share_hidden_is_a_quarter() -> None:
 @pytest.mark.parametrize("gpu", ["L40S", "A100-PCIe-80GB"])
 def test_messages_among_cards_of_a_host_pass_pcie(tmp_path: Path, gpu: str) -> None:
     table = written(tmp_path, *[f"{gpu},8,alltoall,half,{2**power},0.1,x" for power in (20, 24, 28)])
-    (case,) = read_cases([table]).tables
+    (case,) = read_logs([table]).tables
     times = predicted_s(case, collective_constants())
     assert times == sorted(times)
     for (size, _), seconds in zip(case.points, times, strict=True):
@@ -94,7 +94,7 @@ def test_sizes_that_no_fit_saw_are_predicted(shared: Path) -> None:
         pytest.skip(f"no table {table}")
     joined = [
         case
-        for case in of_tables(read_cases([table]).tables, hidden=True)
+        for case in of_tables(read_logs([table]).tables, hidden=True)
         if case.points and case.cluster.gpu.architecture in ("hopper", "blackwell")
     ]
     large = errors_by_size(compare(joined))["large"]

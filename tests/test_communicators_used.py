@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from compositions import build, combinations
+from context_runs import run_of
 from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from small_experts import with_experts
 from small_scenarios import every_op, lowered, scenario
-from test_context_parallel import run_of
 
 from stepsim.sim.lowering.communicators import communicators
 from stepsim.sim.lowering.lower import Lowered

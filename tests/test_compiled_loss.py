@@ -4,8 +4,8 @@ torch's, which over a split vocabulary scatters targets into zeros that have one
 from __future__ import annotations
 
 import pytest
+from autocast_runs import COSTS
 from small_scenarios import every_op, lowered, scenario
-from test_autocast_kernels import COSTS
 
 from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import local_shape_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_context_parallel import run_of
+from context_runs import run_of
 
 from stepsim.sim.lowering.layers.context import received_bytes
 from stepsim.sim.lowering.layers.local_shape import local_shape_of

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
+from context_runs import LAYERS, MICROBATCHES, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from refusals import refused_at
-from small_scenarios import every_op, lowered, payloads, scenario
+from small_scenarios import every_op, lowered, payloads
 
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.engine.replay import replay
@@ -20,29 +20,10 @@ from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
 
-LAYERS = 2
-MICROBATCHES = 4
 SHAPES = [(1, None), (2, None), (4, None), (8, None), (4, 2), (8, 2), (8, 4), (4, 4)]
 """cp and how many of its ranks exchange heads."""
-
-
-def run_of(comm: str, cp: int, a2a: int | None = None, **fields: Any) -> Scenario:
-    """Two layers of 8 heads and 4 groups of keys, 1,024 tokens."""
-    software = get_software("megatron-core-2025").with_fields(cp_comm=comm)
-    sizes = {
-        "num_layers": LAYERS,
-        "num_attention_heads": 8,
-        "num_query_groups": 8,
-        "hidden_size": 512,
-        "seq_length": 1024,
-        "micro_batch": 1,
-        "microbatches": MICROBATCHES,
-    }
-    software_fields = {"preset": software.name, "exchange": {"cp_comm": comm}}
-    return scenario(**{**sizes, "cp": cp, "cp_a2a": a2a, "software": software_fields, **fields})
 
 
 def attention_flops(run: Scenario) -> float:

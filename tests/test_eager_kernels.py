@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from eager_costs import COSTS
 from small_scenarios import lowered, scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile
@@ -13,24 +14,17 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.kernel import MemoryBound
 from stepsim.kernels.memory_bound import memory_bound_seconds
 from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
-from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
+from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.loss import loss_backward
 from stepsim.sim.lowering.layers.norms import norm, norm_backward
 from stepsim.sim.lowering.layers.pointwise import activation, activation_backward, rearrange_backward, rope
-from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import Software
 
-COSTS = KernelPricing(
-    seconds=lambda kernel: 1.0,
-    transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
-    host_s=1.0,
-    host_collective_s=1.0,
-)
 LLAMA = scenario(mlp="swiglu", software="aleph-alpha-2023")
 LOCAL = local_shape_of(LLAMA)
 

@@ -42,7 +42,7 @@ def test_a_gpu_draws_between_idle_and_its_limit(name: str, rate: float) -> None:
 
 
 def test_energy_is_that_computed_by_hand() -> None:
-    """Half of a step products at the limit, half of it waiting, one host of 8."""
+    """Half of a step GEMMs at the limit, half of it waiting, one host of 8."""
     gpu, scenario = get_gpu("H100-SXM5-80GB"), stepsim.load_scenario(SMALL)
     activity = activity_of({"gemm": 1.5, "attention": 0.5, "bubble": 1.0, "host": 0.5, "step end": 0.5})
     found = step_energy(scenario, 4.0, activity, 2e15)

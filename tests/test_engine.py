@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from random import Random
 
 import pytest
+from hand_made_programs import kernel, programs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,30 +21,8 @@ from stepsim.sim.program.program import (
     Exchange,
     MessageEnd,
     Op,
-    Program,
-    Programs,
     RepeatedBlocks,
 )
-
-LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
-
-
-def programs(
-    *classes: list[Op], communicators: dict[str, tuple[int, ...]] | None = None, corun: float = 0.0
-) -> Programs:
-    return Programs(
-        classes=tuple(Program(ops=tuple(ops)) for ops in classes),
-        communicators=communicators or {},
-        links=(LINKS,) * len(classes),
-        sms=100,
-        corun_slowdown=corun,
-    )
-
-
-def kernel(
-    seconds: float, *, after: tuple[int, ...] = (), stream: str = "compute", host_s: float = 0.0
-) -> Op:
-    return Op("kernel", stream, "compute", Compute(seconds, "gemm"), after, host_s=host_s)
 
 
 def test_streams_run_in_order_and_waits_join_them() -> None:

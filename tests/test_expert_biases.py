@@ -1,4 +1,4 @@
-"""Biases and clamps of experts that no product's kernel applies: what torch's operations move, and where."""
+"""Biases and clamps of experts that no GEMM's kernel applies: what torch's operations move, and where."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_clamped_gate_is_clamped_by_branch_and_joined() -> None:
 
 
 def test_a_first_bias_that_is_added_apart_is_no_business_of_the_activation() -> None:
-    """Unfused, an activation adds the bias of the product before it, whose gradient is summed once."""
+    """Unfused, an activation adds the bias of the GEMM before it, whose gradient is summed once."""
     apart, inside = (
         run_of(fused_activation=False, expert_biases=where) for where in ("apart", "in-products")
     )
@@ -125,7 +125,7 @@ def test_a_first_bias_that_is_added_apart_is_no_business_of_the_activation() -> 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_products_clamp_is_not_kept_twice(apart: bool) -> None:
-    """Kernels of products that apply the activation clamp its inputs, too."""
+    """Kernels of GEMMs that apply the activation clamp its inputs, too."""
     fields = {"gpu": "GB300-NVL72", "gpus_per_node": 4, "precision": "mxfp8", "moe_dispatcher": "hybridep"}
     run = run_of(**fields, fused_grouped_mlp=True, clamped_gate=True, clamps_gate_apart=apart)
     plain = run_of(**fields, fused_grouped_mlp=True)

@@ -2,7 +2,7 @@
 
 NVIDIA/Megatron-LM tests/functional_tests/test_cases/common/moe_perf, baseline.json at 57a0267: milliseconds
 of a forward and a backward of one ``MoELayer`` over 4,096 tokens a rank, EP8, routers forced to balance,
-behind a product that gives the host a lead. Its activation is a chain of small kernels that multiplies by
+behind a GEMM that gives the host a lead. Its activation is a chain of small kernels that multiplies by
 the router's probabilities in FP32; ``CHAIN`` are the bytes of an element that no recipe moves.
 """
 

@@ -98,7 +98,7 @@ def test_weights_of_gpt_oss_are_one_parameter_however_its_products_run() -> None
 
 
 def test_branches_that_are_products_of_their_own_have_gradients_apart() -> None:
-    """Halves of one product's rows are joined; of two products each gives the rows a gradient: r 2 w 1."""
+    """Halves of one GEMM's rows are joined; of two GEMMs each gives the rows a gradient: r 2 w 1."""
     halves, apart = (
         {(name, work.bytes) for name, work, _ in layer_work(run_of("loop", split_gate=flag))}
         for flag in (False, True)

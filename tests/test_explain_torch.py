@@ -53,7 +53,7 @@ def test_steps_are_those_of_the_host(traces: Path) -> None:
 
 
 def test_ops_are_those_of_the_model(traces: Path) -> None:
-    """Forward: a product a layer; backward: two, but for the first layer's inputs; two messages a layer and a
+    """Forward: a GEMM a layer; backward: two, but for the first layer's inputs; two messages a layer and a
     barrier.
     """
     layers = traced_job.LAYERS

@@ -17,7 +17,7 @@ from law_examples import examples
 from small_jobs import command
 
 from stepsim.hardware.quantities import DAY_S
-from stepsim.sim.reliability.planning.record import fault_lines, read_record
+from stepsim.sim.reliability.planning.record import fault_lines, read_fault_record
 from stepsim.sim.reliability.study.fits import fits, frailty, trend
 from stepsim.sim.reliability.study.recorded import record_figures
 
@@ -55,7 +55,7 @@ def record(tmp_path: Path) -> Path:
 
 
 def test_what_is_in_a_record(record: Path) -> None:
-    found = read_record(record, 8)
+    found = read_fault_record(record, 8)
     assert (found.hosts, found.length_s, len(found.faults)) == (8, DAYS * DAY_S, 11)
     assert [fault.repair_s for fault in found.faults] == [2 * DAY_S] * 10 + [None]
     assert [fault.host for fault in found.faults] == [*(n % 4 for n in range(10)), 0]
@@ -70,7 +70,7 @@ def test_published_classes_are_those_of_the_record(shared: Path) -> None:
     place = shared / "data" / "traces" / "failures"
     if not place.is_dir():
         pytest.skip(f"no record of faults at {place}")
-    found = read_record(place / "stepfun__fault_trace.json", 400)
+    found = read_fault_record(place / "stepfun__fault_trace.json", 400)
     summary = json.loads((place / "stepfun__fault_statistics.json").read_text())
     classes = Counter((fault.level, fault.of) for fault in found.faults)
     assert sum(classes.values()) == 584
@@ -149,7 +149,7 @@ def test_trend_and_frailty() -> None:
 
 
 def test_lines_are_faults_of_the_hosts_that_a_job_has(record: Path) -> None:
-    found = read_record(record, 8)
+    found = read_fault_record(record, 8)
     assert len(fault_lines(found, 8, 0)) == 11
     fewer = fault_lines(found, 3, 0)
     hosts = {line.split()[1] for line in fewer}

@@ -21,7 +21,7 @@ from stepsim.sim.reliability.study.statistics import ratio_difference, ratio_of
 from stepsim.sim.reliability.study.study import Study
 from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, rank
 from stepsim.sim.report.reliability.document import answers_document
-from stepsim.sim.report.reliability.sweep_table import sweep_document, verdict
+from stepsim.sim.report.reliability.sweep_table import sweep_document, verdict_lines
 from stepsim.sim.scenario.faults.machine import Machine
 from stepsim.sim.scenario.load import campaign_from_document
 
@@ -273,7 +273,7 @@ def test_equal_points_are_no_difference() -> None:
     ranking = rank(same)
     assert (ranking.by, ranking.no_difference, len(ranking.equal)) == ("ettr", True, 2)
     assert sweep_document(axes, same)["no_difference"] is True
-    assert "".join(verdict(axes, ranking)).startswith("no difference")
+    assert "".join(verdict_lines(axes, ranking)).startswith("no difference")
 
 
 def test_spares_have_a_price_and_so_an_optimum() -> None:

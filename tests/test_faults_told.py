@@ -13,7 +13,7 @@ from faults_campaigns import crashes, document, plan_of
 from refusals import refused_at
 from rich.console import Console
 from small_scenarios import scenario
-from test_step_faults import LINKED
+from struck_steps import LINKED
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -23,7 +23,7 @@ from stepsim.sim.reliability.ask import ask
 from stepsim.sim.reliability.planning.tiers import tiers_of
 from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, parse_axis, sweep
 from stepsim.sim.report.reliability.document import answers_document
-from stepsim.sim.report.reliability.page import verdict
+from stepsim.sim.report.reliability.page import verdict_sentences
 from stepsim.sim.report.reliability.plots import worth_rows
 from stepsim.sim.report.reliability.sweep_table import print_sweep
 from stepsim.sim.report.reliability.tables import print_answers
@@ -152,7 +152,7 @@ def test_the_oracle_is_a_bound_below_the_fixes() -> None:
         "bound",
         "if every fault were noticed at once",
     )
-    first = "".join(verdict(answers))
+    first = "".join(verdict_sentences(answers))
     assert "Fix first" in first
     assert "noticed at once" not in first
     assert worth_rows(answers.worths, "mitigation")[-1].name == "if every fault were noticed at once"

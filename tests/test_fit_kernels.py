@@ -23,7 +23,7 @@ from stepsim.hardware.profile import GpuProfile, Tile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Attention, Gemm
 
-# Median and 90th percentile of |predicted / measured - 1|, a little above what is reached. No product among
+# Median and 90th percentile of |predicted / measured - 1|, a little above what is reached. No GEMM among
 # them shaped a curve: those come from tables of other machines, and of a sweep only its clock is fitted.
 # B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would
 # have it, is far from the other. H800's are two releases of one library, at 64 to 4,096 rows; the curve is
@@ -54,7 +54,7 @@ def test_shipped_profiles_match_the_measurements(shared: Path) -> None:
 
 @pytest.mark.parametrize("name", ["A100-PCIe-80GB", "B200-SXM-180GB"])
 def test_gradients_in_fp32_are_predicted_as_other_products_are(shared: Path, name: str) -> None:
-    """Of SimuMax's sweeps: products that are added to a main gradient in FP32, against all others."""
+    """Of SimuMax's sweeps: GEMMs that are added to a main gradient in FP32, against all others."""
     gpu, shipped = get_gpu(name), load_profile(name)
     profile = replace(shipped, clock_fraction=shipped.measured_clock_fraction)
     off: dict[bool, list[float]] = {True: [], False: []}
@@ -67,7 +67,7 @@ def test_gradients_in_fp32_are_predicted_as_other_products_are(shared: Path, nam
 
 
 def test_attention_of_a_limited_sweep_runs_at_the_clock_that_its_own_watts_leave() -> None:
-    """B200's sweep ran its products at 0.72 of the boost clock; attention's backward, which draws less, ran
+    """B200's sweep ran its GEMMs at 0.72 of the boost clock; attention's backward, which draws less, ran
     faster, and a point at the boost clock faster still. Where no limit showed, all ran at one clock."""
     seen: dict[str, list[float]] = {}
     runs: tuple[tuple[str, Literal["cudnn", "fa2"]], ...] = (

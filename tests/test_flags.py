@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from test_init_and_doctor import GROUP, commands
+from all_commands import GROUP, commands
 from typer.core import TyperArgument, TyperOption
 
 from stepsim.cli.output import PICTURE_NAME

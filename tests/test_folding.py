@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from folded_jobs import LINKS, graphs, same_times, spans_by_rank
 from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
@@ -19,25 +19,8 @@ from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.refine import Edges, refine
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.result.step import ActionSpan
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-
-LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
-
-
-# Colour refinement -------------------------------------------------------------------------------------
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> tuple[np.ndarray, Edges]:
-    """A few start colours, and labelled edges that may be many between the same two vertices."""
-    count = draw(st.integers(1, 12))
-    vertex = st.integers(0, count - 1)
-    drawn = draw(st.lists(st.tuples(vertex, vertex, st.integers(0, 2)), max_size=30))
-    columns = [np.array([edge[i] for edge in drawn], dtype=np.int64) for i in range(3)]
-    colours = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)), dtype=np.int64)
-    return colours, Edges(vertex=columns[0], neighbour=columns[1], label=columns[2])
 
 
 def is_equitable(colours: np.ndarray, edges: Edges) -> bool:
@@ -85,23 +68,6 @@ def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
     slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), max_size=3))
     weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(LINKS)), st.just(0.5), max_size=3))
     return run, Degradation(slow=slow, link_share=weak)
-
-
-Times = dict[tuple[str, int, int], tuple[float, float]]
-
-
-def spans_by_rank(spans: Iterable[ActionSpan], classes: np.ndarray) -> list[Times]:
-    """When every action of every rank begins and ends: as that of its class does."""
-    by_class: dict[int, Times] = {}
-    for span in spans:
-        by_class.setdefault(span.rank, {})[span.kind, span.stage, span.microbatch] = span.start_s, span.end_s
-    return [by_class[int(number)] for number in classes]
-
-
-def same_times(ours: Times, theirs: Times) -> None:
-    assert ours.keys() == theirs.keys()
-    for action, times in ours.items():
-        assert times == pytest.approx(theirs[action], rel=1e-9, abs=1e-12), action
 
 
 @pytest.mark.slow

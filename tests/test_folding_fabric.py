@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folded_jobs import machines, same_times, spans_by_rank
 from hypothesis import assume, given
-from hypothesis import strategies as st
 from law_examples import examples
-from small_scenarios import layouts, lowered, scenario
-from test_folding import LINKS, same_times, spans_by_rank
+from small_scenarios import lowered, scenario
 
 from stepsim.sim.engine.accounting import action_spans, iter_spans
 from stepsim.sim.engine.record import Record
@@ -27,45 +26,6 @@ from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
-
-FABRICS: tuple[dict[str, Any], ...] = (
-    {"kind": "rail-optimized", "nodes_per_leaf": 1, "oversubscription": 2},
-    {"kind": "rail-optimized", "nodes_per_leaf": 2, "oversubscription": 8},
-    {"kind": "rail-optimized", "nodes_per_leaf": 1, "oversubscription": 2, "pxn": True},
-    {"kind": "rail-optimized", "nodes_per_leaf": 1, "ecmp": "hashed", "seed": 3},
-    {"kind": "fat-tree", "nodes_per_leaf": 1, "oversubscription": 4},
-    {"kind": "fat-tree", "nodes_per_leaf": 2, "oversubscription": 1.5, "ecmp": "hashed"},
-    {"kind": "fat-tree"},
-    {"kind": "dragonfly", "nodes_per_leaf": 1, "routers_per_group": 4, "global_links": 4},
-    {"kind": "torus"},
-)
-
-PLACEMENTS: tuple[dict[str, Any] | None, ...] = (None, {"kind": "scattered", "seed": 7})
-
-
-@st.composite
-def machines(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
-    """A small job on some fabric, and what is wrong with it: GPUs, links of GPUs, links between switches."""
-    run = draw(
-        layouts(
-            gpus_per_node=draw(st.sampled_from([1, 2, 4])),
-            fabric=draw(st.sampled_from(FABRICS)),
-            placement=draw(st.sampled_from(PLACEMENTS)),
-        )
-    )
-    rank = st.integers(0, run.world_size - 1)
-    slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), max_size=2))
-    weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(LINKS)), st.just(0.5), max_size=2))
-    links = build_cluster(run).topology.links
-    between = [
-        number
-        for number in range(len(links))
-        if links.kinds(np.array([number]))[0] in ("uplink", "core", "local", "global", "torus")
-        and links.ends(number) is not None
-    ]
-    damaged = st.dictionaries(st.sampled_from(between), st.sampled_from([0.5, 0.1]), max_size=2)
-    fabric = draw(damaged) if between else {}
-    return run, Degradation(slow=slow, link_share=weak, fabric_share=fabric)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Products of four bit: tables time other libraries' kernels than training runs, which are cuBLAS's."""
+"""GEMMs of four bit: tables time other libraries' kernels than training runs, which are cuBLAS's."""
 
 from __future__ import annotations
 

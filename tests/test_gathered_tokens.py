@@ -1,4 +1,4 @@
-"""torchtitan's experts: tokens of all tensor-parallel ranks are gathered, each branch is a product."""
+"""torchtitan's experts: tokens of all tensor-parallel ranks are gathered, each branch is a GEMM."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from precision_runs import bytes_of, run_of
 from small_scenarios import every_op, lowered, payloads
-from test_precision import bytes_of, run_of
 
 from stepsim.sim.program.program import Collective
 from stepsim.sim.scenario.errors import ScenarioError

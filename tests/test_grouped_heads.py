@@ -1,4 +1,4 @@
-"""Queries that share keys are copied out of their product, and gradients of such heads into its gradient."""
+"""Queries that share keys are copied out of their GEMM, and gradients of such heads into its gradient."""
 
 from __future__ import annotations
 

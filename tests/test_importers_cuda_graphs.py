@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from importing import imported, refused
-from test_importers_megatron import MOE, args
+from megatron_scripts import MOE, args
 
 from stepsim.sim.scenario.importers.export import export
 from stepsim.sim.scenario.load import load_scenario

@@ -7,9 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-import click
 import pytest
-import typer
+from all_commands import GROUP, commands
 from typer.testing import CliRunner
 
 import stepsim
@@ -19,18 +18,6 @@ from stepsim.cli.exit_codes import BAD_INPUT
 from stepsim.cli.main import app
 from stepsim.sim.brief.memory import memory_by_order
 from stepsim.sim.evidence.measured_memory import fit_probability
-
-GROUP = typer.main.get_command(app)
-
-
-def commands(group: object, words: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    """Every command that does something, by its words."""
-    found: dict[str, click.Command] = {}
-    for name, one in getattr(group, "commands", {}).items():
-        inner = commands(one, (*words, name))
-        found |= inner or {" ".join((*words, name)): one}
-    return found
-
 
 COMMANDS = commands(GROUP)
 

@@ -159,7 +159,7 @@ def test_the_order_of_families_and_what_others_cover_change_nothing(
 
 
 def test_of_runs_as_near_the_one_on_a_like_gpu_is_named() -> None:
-    """A100 comes first by name, and has no products of 8 bits."""
+    """A100 comes first by name, and has no GEMMs of 8 bits."""
     like = Regime(software="nemo-2025", gpu="GB200-NVL72", precision="bf16", sequence=8192, gpus=64)
     old = replace(like, gpu="A100-SXM4-80GB")
     run = replace(like, gpu="B200-SXM-180GB", precision="mxfp8")

@@ -220,10 +220,10 @@ def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
 
 def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> None:
     from stepsim.calibration.validation.regions.collective_regions import measured_range
-    from stepsim.cli.collective_logs import observed, read_cases
+    from stepsim.cli.collective_logs import observed, read_logs
 
     folders = (shared / "data" / "nccl_logs", shared / "data" / "second" / "nccl_logs")
-    logs = read_cases(sorted(path for folder in folders for path in folder.glob("*.txt")))
+    logs = read_logs(sorted(path for folder in folders for path in folder.glob("*.txt")))
     found, shipped = measured_range(observed(logs.cases, logs.unstated)), measured_collectives()
     assert found["domains"] == shipped.domains
     assert found["ranks_in_a_domain"] == shipped.ranks_in_a_domain

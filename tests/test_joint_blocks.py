@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.expanded import expanded
-from small_scenarios import changed, layouts, lowered, scenario
-from test_repeated_blocks import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
+from repeated_programs import LINKS, SMS, assert_same_times, degraded, host, seconds, transfers
+from small_scenarios import lowered, scenario
 
 from stepsim.sim.engine.groups import JointGroups
 from stepsim.sim.engine.record import Stretch
@@ -34,19 +34,6 @@ from stepsim.sim.program.program import (
     RepeatedBlocks,
 )
 from stepsim.sim.scenario.models import Scenario
-
-
-@st.composite
-def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
-    """A small job of tensor-parallel groups with slow GPUs and weak links, and hosts from none to slow."""
-    run: Scenario = draw(layouts(tp=draw(st.sampled_from([2, 4]))))
-    host_s = draw(st.sampled_from([None, None, 0.0, 3e-5]))
-    software = draw(st.sampled_from([{}, OVERLAPS]))
-    software = {**software, **({} if host_s is None else {"host_s_per_kernel": host_s})}
-    rank = st.integers(0, run.world_size - 1)
-    slow = draw(st.dictionaries(rank, st.sampled_from([1.25, 2.0]), min_size=1, max_size=3))
-    weak = draw(st.dictionaries(st.tuples(rank, st.sampled_from(sorted(LINKS))), st.just(0.5), max_size=2))
-    return changed(run, software=software), Degradation(slow=slow, link_share=weak)
 
 
 @pytest.mark.slow

@@ -227,7 +227,7 @@ def test_weights_that_nobody_wrote_are_zero_where_they_outgrow_what_was_written(
         assert 0.99 < ratio <= 1.0
     else:
         assert nobody_wrote.blank > 0.98
-        assert ratio < 0.95  # under the power limit, products of zeros keep a higher clock
+        assert ratio < 0.95  # under the power limit, GEMMs of zeros keep a higher clock
 
 
 @given(call_s=st.floats(1e-6, 1.0), longer=st.floats(1.0, 10.0), order=st.floats(1.0, 4.0))

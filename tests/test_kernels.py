@@ -118,7 +118,7 @@ def test_an_output_moves_in_16_bit_and_what_is_beyond(gemm: Gemm) -> None:
 
 
 def test_gradients_in_fp32_show_more_the_fewer_tokens_they_sum_over() -> None:
-    """A product of K tokens is longer by the HBM time of what FP32 moves beyond 16 bit, whatever K; under the
+    """A GEMM of K tokens is longer by the HBM time of what FP32 moves beyond 16 bit, whatever K; under the
     power limit by less, since tensor cores rest meanwhile."""
     gpu, limited = get_gpu("A100-SXM4-80GB"), load_profile("A100-SXM4-80GB")
     profile = replace(limited, power_limited=0.0)
@@ -294,7 +294,7 @@ def test_in_range_is_the_measured_range() -> None:
 def test_heads_of_a_size_that_no_kernel_has_take_what_the_next_larger_take(
     implementation: str, head_dim: int, compiled: int, direction: str
 ) -> None:
-    """FlashAttention fills them up: the same products, of zeros in part."""
+    """FlashAttention fills them up: the same GEMMs, of zeros in part."""
     shape = {"batch": 8, "seq_q": 8192, "seq_kv": 8192, "heads": 32, "kv_heads": 32, "causal": True}
     small, large = (
         Attention(head_dim=dim, implementation=implementation, direction=direction, **shape)  # type: ignore[arg-type]

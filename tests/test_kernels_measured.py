@@ -115,7 +115,7 @@ def test_cudnns_backward_on_hopper_is_as_nvidia_measures_it_on_h200(
 
 TE_LAYER = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
 TE_ON_B300 = {"bf16": 13.102e-3, "fp8": 6.812e-3, "mxfp8": 7.161e-3, "nvfp4": 3.764e-3}
-"""Inputs and outputs of the matrices of a layer, and what their products of 15,872 tokens take both ways,
+"""Inputs and outputs of the matrices of a layer, and what their GEMMs of 15,872 tokens take both ways,
 quantised before (NVIDIA/TransformerEngine docs/examples/gemm_profiling, NVIDIA B300 SXM6 AC). Watts were
 read off the first two, and the ratio of the two in 8 bits."""
 

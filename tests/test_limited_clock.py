@@ -18,7 +18,7 @@ bounds = st.floats(0.0, 1.0)
 
 
 def sustained(fraction: float, share: float, most: float) -> float:
-    """The clock itself, over the one that the measured limit leaves products."""
+    """The clock itself, over the one that the measured limit leaves GEMMs."""
     return clock_at(fraction, share, most) * share ** (1 / 3)
 
 

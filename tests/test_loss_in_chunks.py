@@ -45,7 +45,7 @@ def test_logits_of_one_chunk_are_held_besides_what_was_cut(cross_entropy: str, t
 @pytest.mark.parametrize("cross_entropy", ["fused", "eager", "vocab-parallel"])
 @pytest.mark.parametrize("chunks", [2, 8, 512])
 def test_a_loss_in_chunks_lowers_the_peak_and_its_step_is_longer(cross_entropy: str, chunks: int) -> None:
-    """The same products and passes, in chunks that each read the head's matrix and add to its gradient."""
+    """The same GEMMs and passes, in chunks that each read the head's matrix and add to its gradient."""
     run = scenario(vocab_size=32_768, seq_length=2048, software="torchtitan-2025", dp=2, zero=3)
     told = {"software.kernels.cross_entropy": cross_entropy}
     whole = simulate(run.with_(told))

@@ -45,10 +45,10 @@ law = examples(15)
 def hardware_flops_of_kernels(result: Result) -> float:
     """The Result's ``hardware_flops``, in the convention of the kernels that ran.
 
-    HFU counts attention over the full square of scores: 2 products forward, 4 backward and, where
+    HFU counts attention over the full square of scores: 2 GEMMs forward, 4 backward and, where
     recomputed, 2 again. Unfused kernels do exactly that. A fused one skips what the causal mask
-    hides, half of everything, but its backward computes the scores once more: 5 products. A table that is
-    looked up by a product is one, and so is its gradient.
+    hides, half of everything, but its backward computes the scores once more: 5 GEMMs. A table that is
+    looked up by a GEMM is one, and so is its gradient.
     """
     run = result.scenario
     assert run is not None

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from refusals import refused_at
-from small_scenarios import scenario
-from test_optimizers import ops_of
+from small_scenarios import ops_of, scenario
 
 from stepsim import simulate
 from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters

@@ -269,7 +269,7 @@ software: nemo-2025
     grouped = [one.kernel for one in kernels if isinstance(one.kernel, Gemm) and one.kernel.batch > 1]
     moe = scenario.model.moe
     assert moe is not None
-    # Two products forward, four backward, each over all experts.
+    # Two GEMMs forward, four backward, each over all experts.
     assert [kernel.batch for kernel in grouped] == [moe.num_experts] * 6
     assert not any(one.operation.startswith(("swiglu", "gelu")) for one in kernels)
     assert all(one.seconds > 0 for one in kernels)

@@ -1,7 +1,7 @@
 """Layers of Megatron core that one H200 ran (docs/kernels.md), beside what is told of the same ones.
 
 Nothing is fitted on these figures but the share of instructions that is issued (kernels/memory_bound.py),
-on one of them. The GPU was alone, so products are told at the clock of sweeps, and the measured ones hold
+on one of them. The GPU was alone, so GEMMs are told at the clock of sweeps, and the measured ones hold
 those of a head of 2,048 words, one in a hundred of a layer's. What issuing bounds is told at the clock read.
 """
 
@@ -134,7 +134,7 @@ def test_what_issuing_bounds_takes_what_an_h200_took(
 
 
 def test_as_many_products_and_norms_are_told_as_ran() -> None:
-    """Beside a layer's ran three products of the head for four layers, and the model's last norm."""
+    """Beside a layer's ran three GEMMs of the head for four layers, and the model's last norm."""
     kernels, ran = told("bf16")[1], MEASURED["8b_bf16"]["launches"]
     assert kernels["products"] == pytest.approx(ran["products"] - 3 / 4, abs=0.1)
     assert kernels["norm"] == int(ran["norm"])
@@ -233,7 +233,7 @@ def test_functions_between_modules_cost_more_than_their_kernels_in_a_forward_alo
 
 
 def test_a_norm_that_is_no_part_of_a_product_costs_what_a_module_does() -> None:
-    """That before experts is one, that before attention's product is in its module."""
+    """That before experts is one, that before attention's GEMM is in its module."""
     module = get_software("megatron-core-2025").host.launches_per_product
     assert host_launches()["norm"] == pytest.approx(2)
     assert host_launches(moe=EXPERTS)["norm"] == pytest.approx(1 + module)
@@ -249,9 +249,9 @@ APART: dict[str, Any] = {"tp": 2, "sequence_parallel": False, "precision": "fp8"
         (ActionKind.FORWARD, {}, {}, 0),
         (ActionKind.BACKWARD, {}, {}, 0),
         (ActionKind.FORWARD, {"moe": EXPERTS, "tp": 1}, {}, 0),
-        # A norm that knows its scale writes the first: that before attention's product, and the MLP's.
+        # A norm that knows its scale writes the first: that before attention's GEMM, and the MLP's.
         (ActionKind.FORWARD, {}, {"kernels": {"fp8_scaling": "delayed"}}, 2),
-        # Inputs of both column-parallel products are gathered again, and gradients of the row-parallel ones.
+        # Inputs of both column-parallel GEMMs are gathered again, and gradients of the row-parallel ones.
         (ActionKind.BACKWARD, {"sequence_parallel": True}, {}, 4),
         (ActionKind.FORWARD, {"sequence_parallel": True}, {"exchange": {"sp_regathers_input": False}}, 2),
     ],

@@ -63,7 +63,7 @@ def test_repeats_of_one_kernel_are_held_beside_each_other() -> None:
 
 
 def test_products_side_by_side_are_not_split_over_k() -> None:
-    """Four deep products beside each other: one wave of K steps, which alone would be split."""
+    """Four deep GEMMs beside each other: one wave of K steps, which alone would be split."""
     gpu, profile = get_gpu(B200), load_profile(B200)
     alone = Gemm(m=128, n=256, k=16384)
     beside = replace(alone, batch=4, calls=4)

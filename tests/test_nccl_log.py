@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from measured_files import REDUCES, ROOTED, UNCHECKED, Layout, bus_factor, rendered, times
 
 from stepsim.calibration.readers.nccl_bus import BUS_FACTORS, kind_of, named_kind, ranks_by_bus_factor
 from stepsim.calibration.readers.nccl_log import parse_log, read_log, without_prefix
@@ -24,20 +24,6 @@ PREFIXES = (
     "launcher-1  | ",
     "      ",
 )
-REDUCES = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")
-ROOTED = ("broadcast", "reduce", "gather", "scatter")
-UNCHECKED = ("all_to_all", "sendrecv")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a version of the tool prints its rows."""
-
-    prefix: str
-    root: bool
-    error_column: str | None
-    hashes: bool
-    extra: bool
 
 
 layouts = st.builds(
@@ -48,44 +34,6 @@ layouts = st.builds(
     hashes=st.booleans(),
     extra=st.booleans(),
 )
-times = st.lists(st.tuples(st.integers(1, 10**7), st.integers(1, 10**7)), min_size=1, max_size=12)
-
-
-def bus_factor(kind: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth."""
-    times = BUS_FACTORS[kind]
-    return times * (ranks - 1) / ranks if times else 1.0
-
-
-def rendered(kind: str, ranks: int, rows: list[tuple[int, float, float]], layout: Layout) -> list[str]:
-    """A log as the tool would print it: rows are (bytes, microseconds out of place, in place)."""
-    half = ["time", "algbw", "busbw", *([layout.error_column] if layout.error_column else [])]
-    half += ["i_min", "i_max"] if layout.extra else []
-    named = ["size", "count", "type", "redop", *(["root"] if layout.root else [])]
-    mark = "#" if layout.hashes else " "
-    lines = [f"{mark} Collective test starting: {kind}_perf", f"{mark} nThread 1 nGpus 1 minBytes 8", mark]
-    lines += [
-        f"{mark}  Rank {rank:2d} Group  0 Pid   {6000 + rank} on host-{rank // 8} device  {rank % 8} "
-        f"[0000:0{rank % 8}:00] NVIDIA H100 80GB HBM3"
-        for rank in range(ranks)
-    ]
-    lines += ["host-0:6000:6100 [0] NCCL INFO Using network IB", "NCCL version 2.26.2+cuda12.8"]
-    lines.append(f"{mark}      " + "   ".join([*named, *half, *half]))
-    lines.append(f"{mark}       (B)    (elements)                  (us)  (GB/s)  (GB/s)")
-    for size, out_us, in_us in rows:
-        words = [str(size), str(size // 4), "float", "sum" if kind in REDUCES else "none"]
-        words += [("0" if kind in ROOTED else "-1")] if layout.root else []
-        for us, place in ((out_us, "out"), (in_us, "in")):
-            rate = size / us / 1e3
-            words += [f"{us:.2f}", f"{rate:.2f}", f"{rate * bus_factor(kind, ranks):.2f}"]
-            if layout.error_column == "error":
-                words.append("1e-06")
-            elif layout.error_column:
-                words.append("N/A" if place == "in" and kind in UNCHECKED else "0")
-            words += [f"{us * 0.9:.2f}", f"{us * 1.2:.2f}"] if layout.extra else []
-        lines.append("    ".join(words))
-    lines += [f"{mark} Out of bounds values : 0 OK", f"{mark} Avg bus bandwidth    : 139.56"]
-    return [layout.prefix + line for line in lines]
 
 
 @given(st.sampled_from(sorted(set(BUS_FACTORS) - {"hypercube"})), st.sampled_from([2, 8, 16]), times, layouts)

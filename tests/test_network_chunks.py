@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stepsim.calibration.readers.nccl_log import parse_log
 from stepsim.calibration.validation.collectives import LARGE_BYTES, compare
-from stepsim.cli.collective_logs import case_of, read_cases
+from stepsim.cli.collective_logs import case_of, read_logs
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
@@ -193,7 +193,7 @@ def test_the_line_on_a_logs_source_may_name_nccls_version() -> None:
 def test_slingshot_is_answered_without_its_logs(shared: Path) -> None:
     """No constant is fitted on them: what NCCL and libfabric state, and one published wait of two hosts."""
     files = sorted((shared / "data" / "second" / "nccl_logs").glob("alps_gh200_*_allreduce_slingshot.txt"))
-    cases = read_cases(files).cases
+    cases = read_logs(files).cases
     assert len(cases) == 3
     for case in cases:
         errors = [abs(row.error) for row in compare([case]) if row.bytes >= LARGE_BYTES]

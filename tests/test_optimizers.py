@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from small_experts import with_experts
-from small_scenarios import changed, lowered, scenario
+from small_scenarios import changed, lowered, ops_of, scenario
 
 from stepsim import simulate
 from stepsim.hardware.catalogue import UnknownName
@@ -42,10 +42,6 @@ def runs_of(name: str) -> Iterator[Scenario]:
     for fields in LAYOUTS.values():
         if not (get_optimizer(name).factors and fields["zero"] == 1):
             yield scenario(optimizer=name, **fields)
-
-
-def ops_of(run: Scenario, r: int = 0) -> tuple[Op, ...]:
-    return lowered(run).programs.classes[r].ops
 
 
 def matrices(plan: StepPlan, r: int = 0) -> tuple[Parameter, ...]:

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
+from slow_by_hand import LARGE, kernels_s, update_s
 from small_scenarios import lowered, scenario
-from test_slow_by_hand import LARGE, kernels_s, update_s
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app

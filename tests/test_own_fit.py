@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_files import collectives
 from typer.testing import CliRunner
 
 from stepsim.calibration.fit.own.collectives import fit_collectives
 from stepsim.calibration.fit.own.judged import held_out
 from stepsim.calibration.fit.own.kernels import fit_kernels, power_limited, training_clock
-from stepsim.calibration.readers.measured import MeasuredCollective
 from stepsim.calibration.readers.tables import read_table
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile
@@ -85,16 +85,6 @@ def table(path: Path, truth: GpuProfile, noise: float = 0.0, gpu: str = GPU) -> 
             seconds = kernel_seconds(kernel, get_gpu(GPU), truth) * draw.lognormvariate(0, noise)
             writer.writerow({"gpu": gpu, "dtype": "bf16", "seconds": seconds, **columns})
     return path
-
-
-def collectives(
-    alpha: float, gamma: float, rate: float, kind: str = "all_reduce"
-) -> list[MeasuredCollective]:
-    sizes = [8 * 4**i for i in range(14)]
-    return [
-        MeasuredCollective(kind=kind, ranks=8, domains=1, bytes=s, seconds=alpha + gamma * s**0.5 + s / rate)
-        for s in sizes
-    ]
 
 
 @pytest.mark.slow

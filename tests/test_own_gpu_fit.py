@@ -42,7 +42,7 @@ def machine(tmp_path: Path) -> Gpu:
 
 
 def products(path: Path, gpu: Gpu, named: str, slower: float) -> Path:
-    """What the products of nine shapes take on ``gpu`` at ``slower`` times the rate of its relative."""
+    """What the GEMMs of nine shapes take on ``gpu`` at ``slower`` times the rate of its relative."""
     profile = profile_for(gpu)
     profile = replace(profile, clock_fraction=slower * profile.clock_fraction)
     with path.open("w", newline="") as file:

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from own_step_runs import GPU, SMALL, SPREAD, job, made_rows, measured_on, shares, slower, width_of
 from typer.testing import CliRunner
 
-from stepsim.calibration.fit.own.steps import FittedSteps, MeasuredRun, fit_own_steps
+from stepsim.calibration.fit.own.steps import FittedSteps, fit_own_steps
 from stepsim.calibration.fit.steps.source_terms import (
-    SourceRow,
     after_most_alike,
     calibrated,
     fit_source_spread,
@@ -26,8 +26,7 @@ from stepsim.calibration.fit.steps.source_terms import (
 )
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile
-from stepsim.hardware.profile import GpuProfile
-from stepsim.hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepFactors, StepKind
+from stepsim.hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepKind
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.evidence.interval import interval_of
 from stepsim.sim.evidence.measured_steps import measured_steps
@@ -40,15 +39,7 @@ from stepsim.sim.evidence.own_steps import (
 )
 from stepsim.sim.lowering.step_kind import step_kind
 from stepsim.sim.scenario.load import load_scenario
-from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
-
-GPU = "H100-SXM5-80GB"
-SMALL = {
-    "model.num_layers": 4,
-    "training.global_batch": 32,
-}
-SPREAD = measured_steps().sources
 
 SIZES = st.sampled_from([1.0, 2.0, 8.0, 64.0])
 kinds = st.builds(
@@ -56,27 +47,7 @@ kinds = st.builds(
     sizes=st.fixed_dictionaries(dict.fromkeys(("tp", "pp", "dp"), SIZES)),
     kinds=st.fixed_dictionaries({"schedule": st.sampled_from(["1f1b", "gpipe"])}),
 )
-shares = st.lists(st.floats(0.01, 1), min_size=len(CAUSES), max_size=len(CAUSES)).map(
-    lambda parts: {cause: part / sum(parts) for cause, part in zip(CAUSES, parts, strict=True)}
-)
 samples = st.builds(StepSample, shares=shares, step_s=st.floats(0.1, 100), kind=kinds)
-
-
-def job(**changes: Any) -> Scenario:
-    named = {key.replace("__", "."): value for key, value in changes.items()}
-    return load_scenario("llama3-8b-h100", SMALL | named)
-
-
-def slower(**factors: Any) -> GpuProfile:
-    return replace(load_profile(GPU), steps=StepFactors(**factors))
-
-
-def measured_on(profile: GpuProfile, *scenarios: Scenario) -> list[MeasuredRun]:
-    """Runs of a cluster whose steps are those of ``profile``."""
-    return [
-        MeasuredRun(name=f"run {i}", scenario=one, step_time_s=brief_step(one, profile).step_time_s)
-        for i, one in enumerate(scenarios)
-    ]
 
 
 def run(*arguments: object) -> Any:
@@ -315,30 +286,6 @@ def test_the_run_most_alike_is_the_nearest_of_another_kind() -> None:
         own = [row.sample.kind for row in rows if row.source == one.row.source]
         far = distances([one.row.sample.kind], own)
         assert one.apart == far[far > 0].min()
-
-
-def made_rows(source_sigma: float, run_sigma: float, *, seed: int = 7) -> list[SourceRow]:
-    """Sources whose steps are off by one factor each, and runs by themselves."""
-    draw = np.random.default_rng(seed)
-    shares = {"matrix": 0.7, "memory": 0.2, "network": 0.1}
-    kind = StepKind(sizes={"tp": 1.0}, kinds={})
-    return [
-        SourceRow(
-            name=f"{source} {i}",
-            source=f"source {source}",
-            gpu=GPU,
-            family=f"{source} {i}",
-            error=float(shift + draw.normal(0, run_sigma)),
-            sample=StepSample(shares=shares, step_s=10.0, kind=replace(kind, sizes={"tp": 4.0 ** (6 * i)})),
-        )
-        for source in range(12)
-        for shift in [draw.normal(0, source_sigma)]
-        for i in range(8)
-    ]
-
-
-def width_of(interval: Any) -> float:
-    return math.log(interval.high_s / interval.low_s)
 
 
 def _written(folder: Path, step_time_s: float) -> Path:

@@ -24,7 +24,7 @@ UNCHECKED = {"preset": "nanotron-2025", "host": {"collective_checks": False}}
 
 
 def job(software: dict[str, Any], **fields: Any) -> Scenario:
-    """A step that waits for its hosts throughout: small products, launched from Python."""
+    """A step that waits for its hosts throughout: small GEMMs, launched from Python."""
     layout = {
         "tp": 4,
         "sequence_parallel": True,

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from test_own_steps import GPU, SPREAD, job, made_rows, measured_on, slower, width_of
+from own_step_runs import GPU, SPREAD, job, made_rows, measured_on, slower, width_of
 
 from stepsim.calibration.fit.own.steps import fit_own_steps
 from stepsim.calibration.fit.steps.source_terms import fit_source_spread

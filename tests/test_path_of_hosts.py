@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from small_scenarios import lowered, scenario
 
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.engine.blocks import Moments, since_host
-from stepsim.sim.engine.critical_path import critical_path
+from stepsim.sim.engine.critical_path import _issued_late, critical_path
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
@@ -69,8 +70,24 @@ def test_a_host_that_is_late_for_some_kernels_of_a_block_is_on_the_path_up_to_th
         assert sum(late.values()) == pytest.approx(step_s - until_s, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("since_s", "late"),
+    [(0.25, True), (0.25 * (1 - 1e-12), True), (0.25 * (1 + 1e-12), True), (0.25 * (1 - 1e-6), False)],
+)
+@pytest.mark.parametrize("awaited", [-1, 0])
+def test_an_op_is_issued_late_where_it_begins_as_its_host_is_done(
+    awaited: int, since_s: float, late: bool
+) -> None:
+    """Both times are sums in another order: they differ by rounding where they are the same. An op that began
+    later than that waited for something else."""
+    ended_s = 0.125 if awaited >= 0 else 0.0
+    record = SimpleNamespace(issues=lambda _: [(awaited, since_s)], end=[[0.125]])
+    now_s = ended_s + 0.25
+    assert _issued_late(cast(Record, record), (0, 0), now_s) is late
+
+
 def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:
-    """Two products, each behind a collective but the very first: the first collective starts then, and what
+    """Two GEMMs, each behind a collective but the very first: the first collective starts then, and what
     follows it."""
     product = Compute(seconds=1.0, kind="gemm", flops=1.0, bytes=1.0)
     moved = Transfer(latency_s=0.0, bytes=1.0, ceiling_bytes_per_s=1.0)
@@ -92,7 +109,7 @@ def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments
     [
         (1.0, 3.0, None),
         (1.5, 3.5, (1.5, {"tp": 4.0, "gemm": 2.0})),  # issued half a second late; the rest is awaited
-        (1.0, 3.5, (3.5, {"tp": 2.0, "gemm": 2.0})),  # the product behind it was
+        (1.0, 3.5, (3.5, {"tp": 2.0, "gemm": 2.0})),  # the GEMM behind it was
         (1.5, 4.0, (4.0, {"tp": 2.0, "gemm": 2.0})),  # both
     ],
 )

@@ -246,7 +246,7 @@ def test_kernels_do_without_taken_sms_as_long_as_these_are_taken(
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1"])
 @pytest.mark.parametrize("preset", ["megatron-core-2025", "nanotron-2024", "torchtitan-2024"])
 def test_no_step_of_products_in_two_passes_is_shorter_than_its_bounds(preset: str, schedule: str) -> None:
-    """Layers wide enough for products that need all SMs, beside gathers, reductions and messages."""
+    """Layers wide enough for GEMMs that need all SMs, beside gathers, reductions and messages."""
     own = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",

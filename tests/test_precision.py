@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_scenarios import every_op, lowered, payloads, scenario
+from precision_runs import LAYERS, B, F, H, S, bytes_of, run_of
+from small_scenarios import every_op, lowered, payloads
 
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.kernels.kernel import MemoryBound
@@ -13,35 +14,14 @@ from stepsim.kernels.memory_bound import NUMBER_S
 from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 from stepsim.sim.lowering.weight_casts import weight_cast_kernels
 from stepsim.sim.program.program import Compute
-from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
-from stepsim.sim.scenario.software.software import grouped
 from stepsim.sim.simulate import simulate
 
-H, F, S, B, LAYERS = 2048, 8192, 1024, 2, 4
 TOKENS = B * S
 LAYER = 4 * H * H + 2 * H * F
 """Weights of a layer without norms and biases."""
 
 PRECISIONS = ("fp8", "mxfp8", "nvfp4")
-
-
-def run_of(
-    precision: str, software: dict[str, Any] | None = None, preset: str = "megatron-core-2025", **fields: Any
-) -> Scenario:
-    """A GPT-like model on B200, which has every type."""
-    sizes = {"hidden_size": H, "num_attention_heads": 16, "ffn_hidden_size": F, "num_layers": LAYERS}
-    work = {"seq_length": S, "micro_batch": B, "microbatches": 2, "precision": precision}
-    gpu = {"gpu": "B200-SXM-180GB", "interconnect": "ib-ndr400-x8"}
-    kernels = {"host_s_per_kernel": 1e-6, "tp_comm_overlap": False}  # else the host is slower than they are
-    stack = {"software": {"preset": preset, **grouped(kernels | (software or {}))}}
-    return scenario(**{**sizes, **work, **gpu, **stack, **fields})
-
-
-def bytes_of(run: Scenario, name: str) -> float:
-    """HBM bytes of all ops of that name."""
-    ops = every_op(lowered(run).programs.classes[0])
-    return sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and op.name == name)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -99,7 +79,7 @@ def test_an_activation_that_writes_quantised_needs_no_cast(gpu: str) -> None:
     wide, layers = TOKENS * F, LAYERS * 2
     assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(3 * 2 * wide * layers)
     assert bytes_of(apart, "activation") - bytes_of(fused, "activation") == pytest.approx(wide * layers)
-    # Backward it writes both layouts where products want two, and nothing transposes its gradient then.
+    # Backward it writes both layouts where GEMMs want two, and nothing transposes its gradient then.
     second = gpu.startswith("H100")
     written = (2 if second else 1) * wide * layers
     saved = bytes_of(apart, "activation backward") - bytes_of(fused, "activation backward")
@@ -163,7 +143,7 @@ def test_activations_are_gathered_quantised_and_reduced_in_16_bit(precision: str
     held, layers = TOKENS * H, LAYERS * 2
     ends = 2 * held * 3 + 2 * held * 1  # of the head forward and again, of the embedding; in 16 bit
     gathers = 2 + 2  # forward of both columns, and again of their inputs backward
-    both = 2 if precision == "mxfp8" else 1  # dY for two products
+    both = 2 if precision == "mxfp8" else 1  # dY for two GEMMs
     expected = layers * held * wire * (gathers + 2 * both)
     found = payloads(lowered(run).programs.classes[0], "tp")
     assert found["all_gather"] == pytest.approx(expected + 2 * ends - 2 * held * 2)
@@ -174,7 +154,7 @@ def test_activations_are_gathered_quantised_and_reduced_in_16_bit(precision: str
     ("precision", "gpu", "kept_16_bit", "quantised_only"),
     [
         ("fp8", "B200-SXM-180GB", 2 + 1, 1),
-        ("fp8", "H100-SXM5-80GB", 2 + 2, 2),  # its products want the transpose too
+        ("fp8", "H100-SXM5-80GB", 2 + 2, 2),  # its GEMMs want the transpose too
         ("mxfp8", "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32), 2 * (1 + 1 / 32)),
     ],
 )
@@ -298,17 +278,17 @@ def test_weights_that_exist_in_fewer_bits_are_never_quantised_again() -> None:
 
 
 def scale_bytes(operands: int) -> float:
-    """Of so many elements' scales in NVFP4, laid out anew for the products of a step."""
+    """Of so many elements' scales in NVFP4, laid out anew for the GEMMs of a step."""
     return LAYOUT_PASSES * operands / 16 * LAYERS * 2
 
 
 def test_scales_of_both_operands_are_laid_out_in_front_of_each_product() -> None:
-    """Each of a layer's weights, inputs and gradients is an operand of two products."""
+    """Each of a layer's weights, inputs and gradients is an operand of two GEMMs."""
     inputs, outputs = TOKENS * (3 * H + F), TOKENS * (3 * H + H + F + H)
     operands = 2 * (LAYER + inputs + outputs)
     each = run_of("nvfp4", {"scales_laid_out": "each"})
     assert bytes_of(each, "lay out scales") == pytest.approx(scale_bytes(operands))
-    # Products that read them as they were written have nothing in front of them.
+    # GEMMs that read them as they were written have nothing in front of them.
     assert bytes_of(run_of("nvfp4", {"scales_laid_out": "in-products"}), "lay out scales") == 0
     # One scale a tensor has no layout.
     assert bytes_of(run_of("fp8", {"scales_laid_out": "each"}), "lay out scales") == 0
@@ -324,7 +304,7 @@ def test_later_releases_lay_out_only_scales_of_weights_in_mxfp8() -> None:
 
 
 def test_scales_of_a_product_in_chunks_are_laid_out_once() -> None:
-    """Beside userbuffers' exchange too, whose chunks are parts of one product."""
+    """Beside userbuffers' exchange too, whose chunks are parts of one GEMM."""
     whole, chunks = (
         run_of("mxfp8", {"tp_comm_overlap": flag}, tp=2, sequence_parallel=True) for flag in (False, True)
     )

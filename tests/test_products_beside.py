@@ -1,4 +1,4 @@
-"""Products beside collectives: the tiles of the SMs that are taken come late, by a tile at most; what has
+"""GEMMs beside collectives: the tiles of the SMs that are taken come late, by a tile at most; what has
 dealt its tiles out to all SMs takes two passes."""
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def test_channels_of_nvls_take_what_24_do_where_blocks_come_in_clusters() -> Non
 
 
 def stays_in(run: Scenario) -> set[bool]:
-    """Whether products of the layers of a run have dealt out their tiles to all SMs before they begin."""
+    """Whether GEMMs of the layers of a run have dealt out their tiles to all SMs before they begin."""
     programs = lower(run, build_cluster(run)).programs
     blocks = {id(op.work): op.work for program in programs.classes for op in program.each_op()}.values()
     return {work.static_schedule for work in blocks if isinstance(work, Compute) and work.kind == "gemm"}
@@ -195,7 +195,7 @@ def test_what_products_lose_is_said_by_the_software_and_takes_longer_where_they_
 
 
 def column_products(style: str, *, backward: bool, held_s: float = 0.5) -> list[Compute]:
-    """The products of a column-parallel layer on two ranks; each is 1 s by itself, and loses what is held
+    """The GEMMs of a column-parallel layer on two ranks; each is 1 s by itself, and loses what is held
     beside it when it begins."""
     costs = KernelPricing(
         seconds=lambda kernel: 1.0,
@@ -227,7 +227,7 @@ def test_the_own_rows_are_multiplied_beside_the_gather_and_the_others_behind_it(
 
 def test_both_gradients_have_a_collective_beside_them() -> None:
     assert products_seconds("local-shard", backward=True) == [1.5, 1.5]
-    # One that outlasts a product goes on beside the next, shorter by as long.
+    # One that outlasts a GEMM goes on beside the next, shorter by as long.
     assert products_seconds("local-shard", backward=True, held_s=3.0)[0] == 4.0
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from eager_costs import COSTS
 from small_scenarios import every_op, lowered, scenario
-from test_eager_kernels import COSTS
 
 from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
 from stepsim.sim.lowering.layers.layer import _qkv
@@ -69,7 +69,7 @@ def test_a_compiler_makes_one_kernel_of_the_softmax() -> None:
 
 
 def operators(software: Software, *, sequence_parallel: bool) -> tuple[float, float, float]:
-    """Operators of a norm, of QKV's product and of its gradients, on distributed tensors."""
+    """Operators of a norm, of QKV's GEMM and of its gradients, on distributed tensors."""
     run = scenario(
         tp=2, norm="rmsnorm", sequence_parallel=sequence_parallel, software={"preset": "generic-fsdp"}
     )

@@ -7,33 +7,20 @@ import json
 import re
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
+from measured_files import COLLECTIVES, GPU, KERNELS, read, report, trace
 
-from stepsim.calibration.readers.measured import Measured, domains_of, one_gpu
+from stepsim.calibration.readers.measured import domains_of, one_gpu
 from stepsim.calibration.readers.read import read_measured
 from stepsim.calibration.readers.traced import collective_of, is_collective, kernel_of, merged, overlap_s
 from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
-
-GPU = "H100-SXM5-80GB"
-KERNELS = f"""family,gpu,dtype,seconds,m,n,k,seq_q,heads,head_dim,hbm_bytes,causal,operation
-gemm,{GPU},bf16,0.001,4096,8192,1024,,,,,,
-attention,{GPU},bf16,0.002,,,,4096,32,128,,1,
-memory,{GPU},bf16,0.003,,,,,,,1e9,,copy
-launch,{GPU},bf16,1e-6,,,,,,,,,
-"""
-COLLECTIVES = "kind,ranks,hosts,bytes,seconds,gpu\nall_reduce,16,2,1024,2e-5,H100-SXM5-80GB\n"
 
 
 def written(folder: Path, text: str, name: str = "a.csv") -> Path:
     path = folder / name
     path.write_text(text)
     return path
-
-
-def read(path: Path, gpu: str | None = None) -> Measured:
-    return read_measured([path], gpu)[0][0]
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -158,49 +145,6 @@ def test_logs_of_nccl_tests_and_their_mistakes(tmp_path: Path, shared: Path) -> 
         read(tmp_path / "absent.txt")
 
 
-# --- traces --------------------------------------------------------------------------------------
-
-
-def event(name: str, cat: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "args": args}
-
-
-def operator(
-    name: str, identity: int, dims: list[Any], dtype: str = "c10::BFloat16", **more: Any
-) -> dict[str, Any]:
-    args = {"External id": identity, "Input Dims": dims, "Input type": [dtype] * len(dims), **more}
-    return event(name, "cpu_op", 0, 1, **args)
-
-
-def trace(device: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    """Two equal products, an attention, an all_reduce partly beside the second, a kernel without shapes."""
-    q = [1, 32, 4096, 128]
-    message = {
-        "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 8,
-        "dtype": "BFloat16",
-    }  # fmt: skip
-    causal: dict[str, Any] = {"Concrete Inputs": ["", "", "", "0.", "True", "False", ""]}
-    return {
-        "deviceProperties": [{"name": device}] * 8,
-        "traceEvents": [
-            {"ph": "M", "name": "process_name"},
-            event("ProfilerStep#5", "user_annotation", 0, 1000),
-            event("ProfilerStep#6", "user_annotation", 1000, 3000),
-            operator("aten::mm", 1, [[4096, 1024], [1024, 8192]]),
-            operator("aten::mm", 2, [[4096, 1024], [1024, 8192]]),
-            operator("aten::_scaled_dot_product_flash_attention", 3, [q, q, q, [], []], **causal),
-            operator("aten::add", 4, [[8], [8]]),
-            event("nvjet_tst_128x256", "kernel", 100, 10, **{"External id": 1}),
-            event("nvjet_tst_128x256", "kernel", 200, 20, **{"External id": 2}),
-            event("flash_fwd_kernel", "kernel", 300, 50, **{"External id": 3}),
-            event("vectorized_elementwise", "kernel", 400, 5, **{"External id": 4}),
-            event("memcpy_like", "kernel", 500, 5),
-            event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "kernel", 210, 20, **message),
-            event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", "kernel", 710, 40, **message),
-        ],
-    }
-
-
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_a_trace_of_torch(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -240,36 +184,6 @@ def test_wrong_traces_are_named(tmp_path: Path) -> None:
         read(written(tmp_path, json.dumps(trace()), "t.json"), "A100-SXM4-80GB")
     with pytest.raises(ValueError, match="gzip"):
         read(written(tmp_path, "no gzip", "t.json.gz"))
-
-
-def report(path: Path, device: str = "NVIDIA H100 80GB HBM3") -> Path:
-    """A report with a product launched inside NVTX ranges, a kernel outside, and a collective."""
-    strings = {1: "nvjet_bf16_gemm", 2: "copy_kernel", 3: "ncclDevKernel_AllGather_RING_LL"}
-    nvtx = "aten::mm, op_id = 7, sizes = [[4096, 1024], [1024, 8192]]"
-    with sqlite3.connect(path) as base:
-        base.executescript(
-            "CREATE TABLE StringIds (id INTEGER, value TEXT);"
-            "CREATE TABLE TARGET_INFO_GPU (name TEXT);"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL"
-            " (start INTEGER, end INTEGER, demangledName INTEGER, correlationId INTEGER);"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME"
-            " (correlationId INTEGER, globalTid INTEGER, start INTEGER);"
-            "CREATE TABLE NVTX_EVENTS"
-            " (start INTEGER, end INTEGER, globalTid INTEGER, text TEXT, textId INTEGER);"
-        )
-        base.executemany("INSERT INTO StringIds VALUES (?, ?)", strings.items())
-        base.execute("INSERT INTO TARGET_INFO_GPU VALUES (?)", (device,))
-        kernels = [(1000, 11000, 1, 1), (20000, 25000, 2, 2), (5000, 15000, 3, 3)]
-        base.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?)", kernels)
-        base.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?)", [(1, 9, 500), (2, 9, 900)]
-        )
-        ranges = [
-            (400, 600, 9, nvtx, None),
-            (100, 700, 9, "aten::linear, op_id = 6, sizes = [[1], [2]]", None),
-        ]
-        base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", ranges)
-    return path
 
 
 def test_a_report_of_nsight_systems(tmp_path: Path) -> None:

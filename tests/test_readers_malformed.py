@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 from fuzz.mutate import FEW, as_json, deletions, mutated, mutated_bytes, replacements
-from test_nccl_log import Layout, rendered
-from test_readers import COLLECTIVES, KERNELS, report, trace
+from measured_files import ATTENTION, COLLECTIVES, GEMM, GPU, KERNELS, Layout, rendered, report, trace
 from validation_cases import MOE, NETWORK, case_document
 
 from stepsim.calibration.cases.case import read_cases
@@ -32,7 +31,6 @@ from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
 
-GPU = "H100-SXM5-80GB"
 RANDOM = 60
 """Random mistakes for each reader, besides the systematic ones."""
 
@@ -125,19 +123,6 @@ def test_malformed_traces_are_refused(tmp_path: Path) -> None:
         },
     ]
     by_every_mistake(tmp_path / "t.json", document, as_json, read_one, sound_measured, one_in=3)
-
-
-GEMM = {
-    "id": "a", "source": "made", "gpu": GPU, "op": "gemm", "pass": "fwd", "dtype": "bf16", "impl": "torch",
-    "shape": {"m": 4096, "n": 4096, "k": 4096, "groups": None}, "tflops": 240.0, "upper_bound": False,
-    "assumed": ["dtype"], "accumulate": False, "out_dtype": "fp32",
-}  # fmt: skip
-ATTENTION = {
-    "id": "b", "source": "made", "gpu": GPU, "op": "attention", "pass": "fwd_bwd", "dtype": "bf16",
-    "impl": "FlashAttention-2", "tflops": 240.0,
-    "shape": {"batch": 1, "seq_length": 2048, "num_heads": 32, "num_kv_heads": 8, "qk_head_dim": 128,
-              "v_head_dim": 128, "causal": True},
-}  # fmt: skip
 
 
 @pytest.mark.slow

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_files import ATTENTION, GEMM, Layout, collectives, event, read, rendered, report, trace
 from results import fake_result
-from test_nccl_log import Layout, rendered
-from test_own_fit import collectives
-from test_readers import event, read, report, trace
-from test_readers_malformed import ATTENTION, GEMM
 from trace_documents import trace_document
 from typer.testing import CliRunner
 from validation_cases import case_document, write_cases

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
-from small_experts import LATENT, with_experts
+from small_experts import LATENT, moe_run, with_experts
 from small_scenarios import every_op, lowered, scenario
 
 from stepsim.sim.lowering.layers.recompute import FULL
@@ -193,14 +193,6 @@ def test_none_holds_more_than_a_part_and_that_more_than_all(
 
     assert kept("none") >= kept(recompute) * (1 - 1e-12)
     assert kept(recompute) >= kept("full") * (1 - 1e-12)
-
-
-# Operators --------------------------------------------------------------------------------------------
-
-
-def moe_run(recompute: Any, **fields: Any) -> Scenario:
-    """Experts in every layer with shared ones, one GPU."""
-    return with_experts(recompute=recompute, ep=1, gpus=1, shared_expert_ffn_hidden_size=512, **fields)
 
 
 @pytest.mark.parametrize(("keep", "times"), [(["mm", "all_to_all"], 1), (["mm"], 2)])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from folded_jobs import graphs, machines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
-from test_folding import graphs
-from test_folding_fabric import machines
 
 from stepsim.sim.fold.fabric import fabric_of
 from stepsim.sim.fold.partition import partition, partition_of, start_colours

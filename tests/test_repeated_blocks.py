@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.expanded import expanded
+from repeated_programs import LINKS, OVERLAPS, SMS, assert_same_times, host, seconds, transfers
 from small_experts import expert_layouts
 from small_scenarios import changed, layouts, lowered
 
-from stepsim.sim.engine.accounting import iter_spans, rank_time
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
@@ -28,42 +28,6 @@ from stepsim.sim.program.program import (
     RepeatedBlocks,
 )
 from stepsim.sim.scenario.models import Scenario
-
-LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
-SMS = 400  # more than all the collectives of a class together can hold
-
-
-def assert_same_times(programs: Programs) -> None:
-    """Start and end of every op, and the step, to 1e-9 of the step."""
-    short, full = replay(programs), replay(expanded(programs))
-    tolerance = 1e-9 * full.makespan_s
-    assert abs(short.makespan_s - full.makespan_s) <= tolerance
-    assert abs(short.step_s - full.step_s) <= tolerance
-    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
-        assert (mine.rank, mine.stream, mine.name, mine.action) == (
-            other.rank,
-            other.stream,
-            other.name,
-            other.action,
-        )
-        assert abs(mine.start_s - other.start_s) <= tolerance, (mine, other)
-        assert abs(mine.end_s - other.end_s) <= tolerance, (mine, other)
-    for r in range(len(programs.classes)):
-        time = rank_time(short, r)
-        told_s = (
-            sum(map(sum, (time.parts.values(), time.exposed.values(), time.late.values()))) + time.bubble_s
-        )
-        assert abs(told_s - (short.makespan_s if programs.ends == "together" else told_s)) <= tolerance
-
-
-OVERLAPS = {
-    "launch_blocking": False,
-    "overlap_grad_reduce": True,
-    "overlap_param_gather": True,
-    "reduction": "buckets",
-    "bucket_elements": 1e5,
-}
-"""Buckets that even a small model fills, so that most runs have blocks that open."""
 
 
 @pytest.mark.slow
@@ -87,24 +51,6 @@ def test_a_step_is_the_same_expanded(run: Scenario, overlaps: dict[str, Any], ho
 def test_a_host_that_waits_inside_layers_is_the_same_expanded(run: Scenario, host_s: float) -> None:
     """Experts whose rows nobody knows beforehand cut the blocks of a forward where the host waits."""
     assert_same_times(lowered(changed(run, software={"host_s_per_kernel": host_s})).programs)
-
-
-# Any programs --------------------------------------------------------------------------------------
-
-seconds = st.floats(0.01, 3.0)
-host = st.sampled_from([0.0, 0.0, 0.01, 0.3, 1.0])
-
-
-@st.composite
-def transfers(draw: st.DrawFn) -> Transfer:
-    names = draw(st.sets(st.sampled_from(sorted(LINKS))))
-    return Transfer(
-        draw(st.sampled_from([0.0, 0.1, 0.5])),
-        draw(st.floats(0.0, 60.0)),
-        draw(st.floats(20.0, 200.0)),
-        tuple((name, draw(st.floats(0.2, 2.0))) for name in sorted(names)),
-        draw(st.sampled_from([0, 0, 20, 30])),
-    )
 
 
 @st.composite

@@ -172,7 +172,7 @@ def test_the_more_microbatches_the_less_interleaving_gains() -> None:
 
 
 def test_experts_are_better_whole_than_split_by_tensor_parallelism() -> None:
-    """The guide's etp 1: their products are small enough."""
+    """The guide's etp 1: their GEMMs are small enough."""
     common = {"parallelism.tp": 4, "parallelism.dp": None}
     whole, halves, quarters = (
         _step_of("mixtral-8x22b-h100", {**common, "parallelism.etp": etp, "parallelism.ep": 8 // etp})
@@ -183,7 +183,7 @@ def test_experts_are_better_whole_than_split_by_tensor_parallelism() -> None:
 
 def test_experts_stay_inside_nvlink_unless_their_exchanges_are_beside_other_work() -> None:
     """Two hosts of ep 8 beat one group of ep 16 over both; where exchanges overlap it is the other way
-    round, since fewer experts a rank have larger products."""
+    round, since fewer experts a rank have larger GEMMs."""
 
     def wide_over_near(overlap: bool) -> float:
         common = {"cluster.gpus": 32, "software.exchange.moe_a2a_overlap": overlap, "parallelism.dp": None}

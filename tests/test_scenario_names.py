@@ -6,12 +6,14 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_documents import SMALL, written
 
+from stepsim.cli.main import _print_deprecations
 from stepsim.hardware.gpus import gpu_names
 from stepsim.hardware.interconnect import interconnect_names
 from stepsim.sim.scenario.errors import ScenarioError
@@ -178,6 +180,20 @@ def test_a_command_tells_a_field_that_goes_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
     assert line.startswith("stepsim: software.kernels.fused_optimizer")
+
+
+def test_warnings_of_others_are_shown_as_they_would_be(capsys: pytest.CaptureFixture[str]) -> None:
+    shown: list[tuple[str, type[Warning], int]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, file, line, *_: shown.append(
+            (str(message), category, line)
+        )
+        _print_deprecations()
+        warnings.warn_explicit("stepsim: an old name", DeprecationWarning, "a.py", 1)
+        warnings.warn_explicit("a division by zero", RuntimeWarning, "b.py", 7)
+    assert shown == [("a division by zero", RuntimeWarning, 7)]
+    assert capsys.readouterr().err == "stepsim: an old name\n"
 
 
 def test_a_slip_in_a_field_of_software_is_told_the_field_that_was_meant() -> None:

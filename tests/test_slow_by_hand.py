@@ -10,38 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_scenarios import changed, every_op, lowered, scenario
+from slow_by_hand import LARGE, kernels_s, step_s, update_s
+from small_scenarios import changed, lowered, scenario
 
-from stepsim.sim.program.program import Compute, Exchange, Program
-from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.simulate import simulate
-
-LARGE: dict[str, Any] = {
-    "hidden_size": 4096,
-    "ffn_hidden_size": 16384,
-    "num_attention_heads": 32,
-    "seq_length": 2048,
-    "software": "megatron-2021",
-    "interconnect": "ib-ndr400-x8",
-}
-"""Kernels that take longer than their launches, on a stack that overlaps nothing."""
+from stepsim.sim.program.program import Exchange
 
 WITHIN = 1e-3
-
-
-def kernels_s(run: Scenario, stage: int = 0, action: str | None = None) -> float:
-    """Seconds of a rank's kernels: all, or those of forwards (F), of backwards (B), or of neither."""
-    found = 0.0
-    for op in lowered(run).programs.classes[stage].ops:
-        kind = "".join(letter for letter in op.action if letter.isalpha())
-        if action is None or kind == action:
-            inner = every_op(Program(ops=(op,)))
-            found += sum(count * one.work.seconds for one, count in inner if isinstance(one.work, Compute))
-    return found
-
-
-def step_s(run: Scenario, *faults: str) -> float:
-    return simulate(run, faults=faults).step_time_s
 
 
 @pytest.mark.parametrize("factor", [1.05, 1.3, 2.0])
@@ -56,17 +30,6 @@ def test_a_tensor_parallel_group_goes_at_the_pace_of_its_slow_member(factor: flo
     run = scenario(**LARGE, tp=4, dp=1)
     expected = step_s(run) + (factor - 1) * kernels_s(run)
     assert step_s(run, f"gpu_throttle rank/2 slow_factor={factor}") == pytest.approx(expected, rel=WITHIN)
-
-
-def update_s(run: Scenario, stage: int, *, behind_norm: bool) -> float:
-    """Seconds of a rank's kernels of the update, before the norm on which all stages wait, or behind it."""
-    ops = lowered(run).programs.classes[stage].ops
-    norm = [op.name for op in ops].index("gradient norm all_reduce")
-    return sum(
-        op.work.seconds
-        for i, op in enumerate(ops)
-        if isinstance(op.work, Compute) and not op.action and (i > norm) == behind_norm
-    )
 
 
 STAGES, MICROBATCHES = 4, 16

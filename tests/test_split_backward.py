@@ -61,7 +61,7 @@ def test_both_halves_run_what_the_whole_runs(run: Scenario) -> None:
 
 
 def test_attention_has_no_weight_gradient() -> None:
-    """W is matrix products and what adds their results, and as many FLOPs as the forward's products."""
+    """W is GEMMs and what adds their results, and as many FLOPs as the forward's GEMMs."""
     run = scenario(software="nanotron-2024", num_layers=1)
     weights = work_of(run, ActionKind.WEIGHT_GRAD)
     assert {kind for kind, _, _ in weights} == {"gemm", "memory-bound"}

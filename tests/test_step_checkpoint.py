@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import scenario
-from test_step_faults import LINKED, TWIN, cost
+from struck_steps import LINKED, TWIN, cost
 
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from small_scenarios import layouts, scenario
-from test_step_faults import cost
-from test_step_jitter import REPLICAS, seeded
+from struck_steps import LINES, REPLICAS, cost, seeded
 
 from stepsim.sim.degradation.of_faults import jitter_factor
 from stepsim.sim.engine.replay import replay
@@ -36,17 +35,6 @@ FABRICS: tuple[dict[str, Any], ...] = (
     {"kind": "fat-tree", "nodes_per_leaf": 1, "oversubscription": 2},
     {"kind": "fat-tree", "nodes_per_leaf": 1, "ecmp": "hashed"},
 )
-
-LINES = {
-    "checkpoint_write": ("checkpoint_write job", "checkpoint_write job at=1us duration=1ms"),
-    "gpu_throttle": ("gpu_throttle gpu/{gpu} slow_factor=1.3", "gpu_throttle node/{node} at=1us"),
-    "host_jitter": ("host_jitter job cv=0.05", "host_jitter node/{node} cv=0.3"),
-    "link_degraded": ("link_degraded nic/0@node/{node} bandwidth_factor=0.3", "link_degraded rail/0 at=2us"),
-    "link_flap": ("link_flap nic/0@node/{node} at=1us duration=1ms",),
-    "nic_down": ("nic_down nic/0@node/{node}", "nic_down nic/0@node/{node} bandwidth_factor=0.5"),
-    "leaf_switch_down": ("leaf_switch_down leaf/0", "leaf_switch_down leaf/0 bandwidth_factor=0.5"),
-    "spine_switch_down": ("spine_switch_down spine/0",),
-}
 
 
 def test_every_kind_that_a_step_ends_with_is_in_the_law() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from refusals import refused_at
+from repeated_programs import assert_same_times, degraded
 from small_scenarios import layouts, lowered, scenario
-from test_joint_blocks import degraded
-from test_repeated_blocks import assert_same_times
-from test_step_faults import LINKED, TWIN, assert_same, cost, with_faults
+from struck_steps import LINKED, TWIN, assert_same, cost, with_faults
 
 from stepsim.sim.degradation.of_faults import beginning
 from stepsim.sim.engine.replay import replay

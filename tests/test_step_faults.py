@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import changed, layouts, main_gradient_bytes, parameters_of_ranks, scenario
+from struck_steps import LINKED, TWIN, assert_same, cost, with_faults
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -22,47 +23,10 @@ from stepsim.sim.scenario.checks_faults import machine_of
 from stepsim.sim.scenario.faults.faults import Domains, parse_fault
 from stepsim.sim.scenario.faults.kinds import kind_names, step_kinds
 from stepsim.sim.scenario.faults.targets import parse_target
-from stepsim.sim.scenario.load import load_scenario, scenario_from_document
+from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schema import json_schema
 from stepsim.sim.simulate import build_cluster, simulate
-
-TWIN: dict[str, Any] = {
-    "tp": 2,
-    "pp": 4,
-    "dp": 4,
-    "vpp": 2,
-    "zero": 1,
-    "schedule": "interleaved",
-    "microbatches": 8,
-    "sequence_parallel": True,
-    "hidden_size": 4096,
-    "ffn_hidden_size": 16384,
-    "num_attention_heads": 32,
-    "seq_length": 2048,
-    "gpu": "H100-SXM5-80GB",
-    "interconnect": "roce-400-x8",
-    "software": "llama3-meta-2024",
-}
-"""Llama 3.1 405B on 16,384 GPUs in small: the same axes, schedule and sharding."""
-
-LINKED: dict[str, Any] = {
-    "hidden_size": 4096,
-    "ffn_hidden_size": 16384,
-    "num_attention_heads": 32,
-    "num_layers": 4,
-    "interconnect": "ib-ndr400-x8",
-    "microbatches": 1,
-    "tp": 8,
-    "dp": 4,
-}
-"""One rank for each NIC, hosts joined by data parallelism alone, and nothing beside its all-reduce."""
-
-
-def cost(run: Scenario, *lines: str, fold: bool = True) -> StepFaults:
-    found = simulate(run, faults=lines, fold=fold).faults
-    assert found is not None
-    return found
 
 
 def relation(found: StepFaults, name: str) -> float:
@@ -93,25 +57,6 @@ def test_a_small_twin_of_a_large_run(line: str) -> None:
     assert few.classes_after < each.classes_after == run.world_size
     assert_same(few, each)
     assert few.slowdown > 1.0
-
-
-def assert_same(a: StepFaults, b: StepFaults) -> None:
-    """All figures but the number of classes."""
-    assert a.step_time_s == pytest.approx(b.step_time_s, rel=1e-9)
-    assert a.healthy_step_time_s == pytest.approx(b.healthy_step_time_s, rel=1e-9)
-    close = 1e-7 * a.step_time_s
-    for one, other in zip(a.relations, b.relations, strict=True):
-        assert (one.name, one.ranks) == (other.name, other.ranks)
-        for side, same in ((one.before, other.before), (one.after, other.after)):
-            assert side.work_s == pytest.approx(same.work_s, rel=1e-7)
-            assert side.waiting_s == pytest.approx(same.waiting_s, abs=close)
-    for path, same_path in (
-        (a.critical_path_before, b.critical_path_before),
-        (a.critical_path_after, b.critical_path_after),
-    ):
-        assert sum(part.seconds for part in path) == pytest.approx(
-            sum(p.seconds for p in same_path), rel=1e-9
-        )
 
 
 def test_every_rank_is_told_once_and_the_struck_one_works_longer() -> None:
@@ -314,14 +259,6 @@ def test_a_fat_tree_cannot_do_without_a_leaf() -> None:
     run = scenario(**{**LINKED, "fabric": {"kind": "fat-tree", "nodes_per_leaf": 2}})
     with pytest.raises(ValueError, match=r"leaf_switch_down leaf/1: leaf 1.*host 2"):
         simulate(run, faults=["leaf_switch_down leaf/1"])
-
-
-# The scenario file, the command, the document ---------------------------------------------------------------
-
-
-def with_faults(faults: Any) -> Scenario:
-    document = scenario(**TWIN).to_document()
-    return scenario_from_document({**document, "faults": faults}, "small")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
-from test_step_faults import LINKED, TWIN, cost
+from struck_steps import LINKED, TWIN, cost
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app

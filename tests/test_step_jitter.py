@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from faults_campaigns import document, plan_of
 from small_scenarios import scenario
-from test_step_faults import TWIN, assert_same, cost
+from struck_steps import REPLICAS, TWIN, assert_same, cost, seeded
 
 from stepsim.sim.degradation.of_faults import jitter_factor
-from stepsim.sim.scenario.load import scenario_from_document
-from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-REPLICAS: dict[str, Any] = {
-    "dp": 64,
-    "software": {"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 0.0}},
-}
 HOSTS = 8
-
-
-def seeded(seed: int, **fields: Any) -> Scenario:
-    found = scenario(**fields).to_document()
-    return scenario_from_document({**found, "faults": {"seed": seed}}, "small")
 
 
 def test_the_step_takes_as_long_as_with_the_slowest_host_alone() -> None:

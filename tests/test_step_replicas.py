@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import scenario
-from test_step_faults import TWIN
+from struck_steps import TWIN
 
 from stepsim.sim.bounded import bounds, conditions
 from stepsim.sim.reliability.campaign.plan import Effect

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 from small_experts import expert_layouts
 from small_scenarios import changed, layouts, scenario
-from test_step_fault_laws import LINES
+from struck_steps import LINES
 
 from stepsim.sim.bounded import bounds as bounds_module
 from stepsim.sim.bounded import conditions

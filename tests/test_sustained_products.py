@@ -1,4 +1,4 @@
-"""What products that last sustain on each GPU of Blackwell, beside what was measured of them."""
+"""What GEMMs that last sustain on each GPU of Blackwell, beside what was measured of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stepsim.sim.scenario.machine import gpu_of
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster
 
-# TFLOP/s: the longest product of aiconfigurator's tables; FP8 of random operands after 10,000 products of the
+# TFLOP/s: the longest GEMM of aiconfigurator's tables; FP8 of random operands after 10,000 GEMMs of the
 # same (egmsft/AI-benchmarking-guide Azure_Results; of GB200 the mean of two systems).
 SUSTAINED = [
     ("GB200-NVL72", Gemm(m=32768, n=51200, k=51200, dtype="bf16"), 1462.0),
@@ -66,7 +66,7 @@ def test_a_type_that_nobody_timed_draws_as_much_of_its_limit_as_its_relative() -
 
 def test_a_b200_draws_the_mean_of_what_two_boards_drew() -> None:
     """What the limit leaves, over the rate before it acts by the cube of what is left of that rate: TFLOP/s
-    of aiconfigurator's longest product, and of SimuMax's board."""
+    of aiconfigurator's longest GEMM, and of SimuMax's board."""
     gpu = get_gpu("B200-SXM-180GB")
     left_w = gpu.tdp_w - gpu.idle_w
     picojoules = [left_w / (before * (under / before) ** 3) for before, under in ((1467, 1302), (1435, 1040))]
@@ -96,7 +96,7 @@ def seconds(product: Gemm, gpu: str, **power: Any) -> float:
 
 @given(share=st.floats(0.7, 1.1), limit=st.sampled_from(["1000 W", "800 W"]))
 def test_products_run_at_what_was_measured_where_the_limit_acts(share: float, limit: str) -> None:
-    """A long product takes as much longer as stated, whatever the limit; one that draws little as long."""
+    """A long GEMM takes as much longer as stated, whatever the limit; one that draws little as long."""
     gpu = "B200-SXM-180GB"
     told, measured = (seconds(LARGE, gpu, limit=limit, **one) for one in ({}, {"measured_products": share}))
     assert told / measured == pytest.approx(share, rel=0.01)
@@ -121,7 +121,7 @@ def test_measured_products_of_a_gpu_whose_watts_nobody_knows_are_refused() -> No
     ("gpu", "share"), [("RTX-3090", 0.9), ("H20-96GB", 0.95), ("RTX-PRO-6000-Server", 1.2)]
 )
 def test_measured_products_that_no_limit_gives_are_refused(gpu: str, share: float) -> None:
-    """Products that stay below the limit would be as fast as before, and none is faster than its clock."""
+    """GEMMs that stay below the limit would be as fast as before, and none is faster than its clock."""
     one = on(gpu, measured_products=share)
     with refused_at("cluster.power.measured_products", gpu):
         lower(one, build_cluster(one))
@@ -134,7 +134,7 @@ def test_measured_products_hold_on_gpus_that_reach_their_limit(gpu: str) -> None
 
 
 def test_what_simumax_measured_of_its_own_board(shared: Path) -> None:
-    """Its products that last, over what is told of the type: the number beside its framework's text."""
+    """Its GEMMs that last, over what is told of the type: the number beside its framework's text."""
     (((_, gpu), reached),) = MEASURED_PRODUCTS.items()
     alone = replace(load_profile(gpu), clock_fraction=1.0)
     shares = [

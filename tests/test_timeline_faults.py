@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from small_scenarios import scenario
-from test_step_faults import TWIN
+from struck_steps import TWIN
 
 from stepsim.sim.figures import percent
 from stepsim.sim.report.timeline.page import LEFT

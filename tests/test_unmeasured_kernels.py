@@ -82,9 +82,7 @@ def test_a_measured_step_resolves_the_kernels_of_its_gpu(factor: float) -> None:
 def test_what_a_step_leaves_open_of_a_gpu_is_more_where_nobody_measured_its_kernels() -> None:
     before = brief_step(job(), profile())
     found = fit_own_steps([MeasuredRun(name="mine", scenario=job(), step_time_s=before.step_time_s)])
-    other = job().with_(
-        {"training.precision": "fp32"}
-    )  # less of it is products of the type that was measured
+    other = job().with_({"training.precision": "fp32"})  # less of it is GEMMs of the type that was measured
     step = brief_step(other, replace(profile(), steps=found.factors))
     shown = tuple(cause for cause in step.doubt.causes if cause is not step.doubt.kernels)
     elsewhere = replace(step, doubt=replace(step.doubt, causes=shown, kernels=None))

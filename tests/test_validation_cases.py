@@ -12,7 +12,6 @@ from checkout import ROOT
 from validation_cases import MOE, NETWORK, case_document, write_cases
 
 from stepsim.calibration.cases.case import build, read_cases
-from stepsim.calibration.cases.regime import regime_of
 from stepsim.calibration.cases.sweep import layout_fields
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 
@@ -170,7 +169,7 @@ def test_only_the_configuration_reaches_the_scenario() -> None:
         notes="An OOM nearby.",
     )
     assert scenario_document(other) == scenario_document(case)
-    assert regime_of(other) == regime_of(case)
+    assert other.regime == case.regime
 
 
 @pytest.mark.parametrize(
@@ -183,4 +182,4 @@ def test_only_the_configuration_reaches_the_scenario() -> None:
     ],
 )
 def test_the_regime_names_gpu_kind_and_axes_in_use(changes: dict[str, Any], regime: str) -> None:
-    assert regime_of(build(case_document(changes))) == regime
+    assert build(case_document(changes)).regime == regime

@@ -17,7 +17,7 @@ from stepsim.calibration.validation.collectives import (
     compare,
     errors_by_size,
 )
-from stepsim.cli.collective_logs import read_cases
+from stepsim.cli.collective_logs import read_logs
 from stepsim.cli.main import app
 
 BOUNDS = {
@@ -98,7 +98,7 @@ def test_the_grid_is_one_row_a_log_and_one_for_all() -> None:
 
 def test_the_shipped_constants_meet_the_targets(shared: Path) -> None:
     """15 % from 1 MiB on and 30 % below, in the median over all sizes of all logs."""
-    cases = read_cases(logs(shared)).cases
+    cases = read_logs(logs(shared)).cases
     figures = errors_by_size(compare(cases))
     large, small = figures["large"], figures["small"]
     assert large is not None
@@ -110,7 +110,7 @@ def test_the_shipped_constants_meet_the_targets(shared: Path) -> None:
 
 @pytest.mark.parametrize("log", BOUNDS)
 def test_published_logs_are_reproduced(shared: Path, log: str) -> None:
-    cases = read_cases([shared / "data" / "nccl_logs" / f"{log}.txt"]).cases
+    cases = read_logs([shared / "data" / "nccl_logs" / f"{log}.txt"]).cases
     large = errors_by_size(compare(cases))["large"]
     assert large is not None
     assert large.rows >= 10

@@ -13,7 +13,6 @@ import pytest
 from published_cases import first_cases
 
 from stepsim.calibration.cases.case import Case, read_cases
-from stepsim.calibration.cases.regime import regime_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.run import validate
 
@@ -73,7 +72,7 @@ def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
             notes=other.notes,
         )  # what is assumed may be known all the same (test_cases_unstated.py), and is no name
         assert scenario_document(renamed) == scenario_document(case)
-        assert regime_of(renamed) == regime_of(case)
+        assert renamed.regime == case.regime
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
 
 @pytest.mark.parametrize("framework", ["accelerate", "Megatron-LM core", "Pax (JAX)"])
 def test_modules_of_transformer_engine_cost_hosts_the_same_under_any_trainer(framework: str) -> None:
-    """Modules that a trainer puts in place of torch's cost a product; whole layers attention and functions
+    """Modules that a trainer puts in place of torch's cost a GEMM; whole layers attention and functions
     besides. Megatron's presets have them, XLA launches none."""
     core = get_software("megatron-core-2025").host
     module = {"launches_per_product": core.launches_per_product}

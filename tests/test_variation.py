@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import changed, lowered, scenario
-from test_step_faults import TWIN
+from struck_steps import TWIN
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from test_engine import kernel, programs
+from hand_made_programs import kernel, programs
 
 from stepsim.sim.engine.accounting import RankTime, rank_time
 from stepsim.sim.engine.replay import replay

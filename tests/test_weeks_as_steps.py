@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from small_scenarios import scenario
-from test_step_faults import LINKED, TWIN
+from struck_steps import LINKED, TWIN
 
 from stepsim.sim.reliability.ask import with_faults
 from stepsim.sim.reliability.campaign.plan import CampaignPlan, Effect

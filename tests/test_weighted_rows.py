@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_experts import with_experts
+from small_experts import moe_run, with_experts
 from small_scenarios import every_op, lowered
-from test_recompute_methods import moe_run
 
 from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Compute

@@ -1,4 +1,4 @@
-"""XLA's collectives of sharded parameters: joined up to thresholds, beside as many products as it counts."""
+"""XLA's collectives of sharded parameters: joined up to thresholds, beside as many GEMMs as it counts."""
 
 from __future__ import annotations
 

@@ -7,5 +7,5 @@ Read case.py first (the fixed schema of the files), then to_scenario.py.
 - a user's own runs: own_run.py;
 - constants that steps are tried with: constants.py, trial.py, halves.py (fitted on a part of the runs);
 - as if less were known: gpu_left_out.py, unread_trainer.py;
-- groups of runs and their errors: regime.py, sweep.py, errors.py.
+- groups of runs and their errors: sweep.py, errors.py.
 """

@@ -29,6 +29,7 @@ from ...hardware.explain import lines
 from ...hardware.fields import Count, CountOrZero, Flag, Text, number, whole
 from ...hardware.files import TABLES, load_yaml, read_text
 from ...hardware.shown import clipped, listed, value_text
+from ...sim.result.step import AXES
 
 SCHEMA = 1
 HEAD = ("schema", "source", "cases")
@@ -205,6 +206,13 @@ class Case:
     measured_network: CaseNetwork | None
     assumed: tuple[Text, ...]
     notes: Text
+
+    @property
+    def regime(self) -> str:
+        """What kind of run it is, by configuration alone, never by outcome: GPU, dense or MoE, and the kinds
+        of parallelism in use, as ``A100-SXM4-80GB dense tp+pp+dp``."""
+        kinds = [axis for axis in AXES if getattr(self.layout, axis) > 1]
+        return f"{self.hardware.gpu} {'moe' if self.model.moe else 'dense'} {'+'.join(kinds) or 'one GPU'}"
 
 
 def build(document: object) -> Case:

@@ -31,8 +31,8 @@ def profile_left_out(name: str) -> GpuProfile:
 
 
 def kin_of(gpu: Gpu) -> Gpu:
-    """The measured GPU of another chip that is nearest: of its architecture, or else joined as it is, with
-    or without NVLink, and by peak and bandwidth.
+    """The nearest measured GPU of another chip: of the same architecture, or else with NVLink or without as
+    this one, and then by peak and bandwidth.
 
     >>> kin_of(get_gpu("H100-SXM5-80GB")).name, kin_of(get_gpu("B200-SXM-180GB")).name
     ('A100-SXM4-80GB', 'B300-SXM')

@@ -56,7 +56,7 @@ SAME_NAME = (
 
 
 FETCHED_SINCE = 2026
-"""The first year of runs whose products on Hopper fetch their tiles. Twice the time beside a collective was
+"""The first year of runs whose GEMMs on Hopper fetch their tiles. Twice the time beside a collective was
 seen in December 2024 and July 2025, the share of its SMs in January 2026 and with cuBLAS 13.1. JAX runs
 cuBLAS, too: its recipes for H100 have ``--xla_gpu_enable_triton_gemm=false`` (AI-Hypercomputer/maxtext
 MaxText/configs/a3, NVIDIA/dgxc-benchmarking maxtext/configure.sh at 0b71cfda, NVIDIA/JAX-Toolbox's image)

@@ -159,7 +159,7 @@ def message_chunk(case: Case) -> dict[str, str]:
 
 
 def boards(case: Case) -> dict[str, Any]:
-    """What the GPUs of a run sustain under their limit, where their own products were measured."""
+    """What the GPUs of a run sustain under their limit, where their own GEMMs were measured."""
     reached = known_products(case.software.framework, case.hardware)
     return {} if reached is None else {"power": {"measured_products": reached}}
 

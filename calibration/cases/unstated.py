@@ -51,17 +51,17 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
 
 
 MEASURED_PRODUCTS = {("Megatron-LM core (TE 2.11, torch 2.10)", "B200-SXM-180GB"): 0.93}
-"""What products reached that were measured on the one machine of a framework's text and a GPU, over what is
+"""What GEMMs reached that were measured on the one machine of a framework's text and a GPU, over what is
 predicted for that type under its limit (``cluster.power.measured_products``).
 
-MooreThreads/SimuMax publishes the products of its B200 beside its steps (configs/system/
+MooreThreads/SimuMax publishes the GEMMs of its B200 beside its steps (configs/system/
 b200_bf16_ceperm.json). The 65 of 2 ms and more that accumulate nothing run at 0.93 of what 1,000 W leave at
 the type's energy of a FLOP, in the median; the whole sweep at 0.72 of the boost clock, where 0.77 is left
 (docs/decisions/0207-products-of-ones-own-boards.md)."""
 
 
 def known_products(framework: str, hardware: CaseHardware) -> float | None:
-    """What products reached on the very GPUs of a run, over what is predicted for their type; None where
+    """What GEMMs reached on the very GPUs of a run, over what is predicted for their type; None where
     nobody measured them."""
     one_host = hardware.gpus <= hardware.gpus_per_node
     return MEASURED_PRODUCTS.get((framework, hardware.gpu)) if one_host else None
@@ -113,7 +113,7 @@ def known_micro_batch(preset: str, layout: CaseLayout, assumed: bool) -> int:
 
 
 def known_precision(preset: str, layout: Mapping[str, Any], *, master_weights: bool = True) -> str:
-    """The type of the products of a run with ``preset``: what its source states, but where the framework
+    """The type of the GEMMs of a run with ``preset``: what its source states, but where the framework
     takes another in such a layout whatever its configuration says.
 
     Weights that were made in 16 bit, without masters, are multiplied in 16 bit wherever they lie.

@@ -44,7 +44,7 @@ class GroupAxes:
     groups: ProcessGroups | None = None
 
     def axis(self, op: DeviceOp, rank: int) -> str:
-        """The axis of a communication of ``rank``; empty where nothing tells it."""
+        """The axis of a communication of ``rank``; empty where nothing in the trace says it."""
         said = op.group.partition(" ")[0]
         if said in AXIS_OF:
             return AXIS_OF[said]

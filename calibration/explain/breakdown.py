@@ -81,7 +81,7 @@ def without(a: Sequence[Span], b: Sequence[Span]) -> list[Span]:
 
 
 def _take(parts: dict[str, float], name: str, left: list[Span], ops: Iterable[DeviceOp]) -> list[Span]:
-    """Give ``name`` the time that its ops cover of what is left; the rest."""
+    """Attribute to ``name`` the remaining time that its ops cover; returns the rest."""
     rest = without(left, merged((op.start_s, op.end_s) for op in ops))
     parts[name] = parts.get(name, 0.0) + _length(left) - _length(rest)
     return rest

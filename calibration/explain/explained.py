@@ -142,7 +142,8 @@ def _machines(result: Result, gpu: str | None, world: int) -> tuple[str, str] | 
 
 
 def _predicted(result: Result, ranks: Sequence[int], groups: ProcessGroups | None) -> dict[int, Breakdown]:
-    """By traced rank, the parts of the class that it belongs to: its own, or that of its pipeline rank."""
+    """The predicted parts of each traced rank: those of its own class, or of the class of its pipeline
+    rank."""
     classes = traces_of(result)
     parts = [breakdown(one.steps[0]) for one in classes]
     found = {}

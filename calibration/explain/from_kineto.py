@@ -102,7 +102,7 @@ class _Reader:
         )
 
     def of_cpu(self) -> RankTrace:
-        """Operators that call no other one, and products with all that they call, are a CPU's kernels, each
+        """Operators that call no other one, and GEMMs with all that they call, are a CPU's kernels, each
         thread a stream; calls of c10d only post the messages that its backend marks.
         """
         messages = [op for op in self.events.annotations if kind_of_kernel(op.name) == "communication"]
@@ -260,7 +260,7 @@ def _window(span: Span, ops: Sequence[DeviceOp], following: float | None) -> Spa
 
 
 def _innermost(ops: Iterable[Operator]) -> list[Operator]:
-    """Operators within which their thread runs no other one; a product within which it runs no other product
+    """Operators within which their thread runs no other one; a GEMM within which it runs no other GEMM
     stands for all that it calls.
     """
     threads: dict[object, list[Operator]] = {}

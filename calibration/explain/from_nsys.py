@@ -71,7 +71,7 @@ def _shape_words(call: NcclCall) -> str:
 
 
 def _callers(ops: Mapping[int, Sequence[tuple[DeviceOp, float | None]]]) -> dict[str, tuple[int, ...]]:
-    """By communicator, whose name is one of its own in all the job, the GPUs of the report that call it."""
+    """The GPUs of the report that call each communicator; the name of one is unique within the job."""
     found: dict[str, set[int]] = {}
     for number, own in ops.items():
         for op, _ in own:

@@ -24,7 +24,7 @@ _WRITTEN = 400
 
 
 def heat_map_svg(found: Stragglers) -> str:
-    """An SVG document; every cell tells its worker when it is pointed at."""
+    """An SVG document; pointing at a cell shows its worker."""
     replicas, stages = found.by_worker.shape
     size = min(CELL, (_MOST - FRAME) / max(replicas, stages))
     width, height = max(LEAST, FRAME + size * replicas), FRAME + max(size * stages, 120.0)

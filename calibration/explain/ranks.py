@@ -1,4 +1,5 @@
-"""Several ranks' traces of one step, together: who came late to what, and how long the others waited.
+"""The traces of several ranks of one step together: which rank was late for which collective, and how long
+the others waited.
 
 Knows that the k-th collective of a group is the same one on each of its ranks, and that ranks whose clocks
 are one (Kineto stamps with the host's time) can be compared. Does not know why a rank is late.
@@ -16,9 +17,8 @@ _Call = tuple[object, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """One rank beside the others: ``busy_s`` of kernels that compute, ``waited_s`` in collectives that
-    another rank came late to, ``caused_s`` that others waited for it as the last to come.
-    """
+    """How one rank spent its step: ``busy_s`` in kernels that compute, ``waited_s`` in collectives for ranks
+    that arrived later, and ``caused_s``, for how long the others waited because it arrived last."""
 
     rank: int
     step_s: float
@@ -100,7 +100,7 @@ def slowest(found: Sequence[RankShare]) -> RankShare | None:
 
 
 def same_step(traces: Mapping[int, RankTrace]) -> dict[int, RankStep]:
-    """One step of each rank, the same of all: of those that all have by their names, that of median duration.
+    """The same step of every rank: among the steps that all ranks have, by name, the one of median duration.
 
     Where the ranks have no step in common, the median of each.
     """

@@ -7,8 +7,10 @@ from typing import Any
 
 from ...sim.figures import percent, seconds
 from ..validation.grids import Grid
-from .explained import Explained
-from .ranks import slowest
+from .explained import Explained, Part
+from .ranks import RankShare, slowest
+from .step_record import RankTrace
+from .worst_ops import WorstOp
 
 NONE = "-"
 _LONGEST = 48
@@ -62,15 +64,7 @@ def document(found: Explained) -> dict[str, Any]:
         "step_s": found.step_s,
         "predicted_step_s": found.predicted_step_s,
         "machines": found.machines,
-        "parts": [
-            {
-                "name": part.name,
-                "measured_s": part.measured_s,
-                "predicted_s": part.predicted_s,
-                "difference_s": None if part.predicted_s is None else part.difference_s,
-            }
-            for part in found.parts
-        ],
+        "parts": [_part_document(part) for part in found.parts],
         "ops": [
             {"kind": kind, "measured": measured, "predicted": predicted}
             for kind, (measured, predicted) in found.counts.items()
@@ -83,41 +77,53 @@ def document(found: Explained) -> dict[str, Any]:
         "repeats": None
         if found.repeats is None
         else {"kernels": found.repeats.kernels, "times": found.repeats.times},
-        "worst": [
-            {
-                "name": one.name,
-                "kind": one.kind,
-                "shape": one.shape,
-                "count": one.count,
-                "seconds": one.seconds,
-                "priced_s": one.priced_s,
-                "to_win_s": one.to_win_s,
-            }
-            for one in found.worst
-        ],
-        "ranks": [
-            {
-                "rank": one.rank,
-                "step_s": one.step_s,
-                "busy_s": one.busy_s,
-                "waited_s": one.waited_s,
-                "caused_s": one.caused_s,
-            }
-            for one in found.ranks
-        ],
-        "traces": [
-            {
-                "file": one.file,
-                "rank": one.rank,
-                "world": one.world,
-                "device": one.device,
-                "gpu": one.gpu,
-                "predicted": one.predicted,
-                "steps": [{"name": step.name, "step_s": step.took_s} for step in one.steps],
-                "lost": one.lost,
-            }
-            for one in found.traces
-        ],
+        "worst": [_worst_document(one) for one in found.worst],
+        "ranks": [_rank_document(one) for one in found.ranks],
+        "traces": [_trace_document(one) for one in found.traces],
+    }
+
+
+def _part_document(part: Part) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "measured_s": part.measured_s,
+        "predicted_s": part.predicted_s,
+        "difference_s": None if part.predicted_s is None else part.difference_s,
+    }
+
+
+def _worst_document(one: WorstOp) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "shape": one.shape,
+        "count": one.count,
+        "seconds": one.seconds,
+        "priced_s": one.priced_s,
+        "to_win_s": one.to_win_s,
+    }
+
+
+def _rank_document(one: RankShare) -> dict[str, Any]:
+    return {
+        "rank": one.rank,
+        "step_s": one.step_s,
+        "busy_s": one.busy_s,
+        "waited_s": one.waited_s,
+        "caused_s": one.caused_s,
+    }
+
+
+def _trace_document(one: RankTrace) -> dict[str, Any]:
+    return {
+        "file": one.file,
+        "rank": one.rank,
+        "world": one.world,
+        "device": one.device,
+        "gpu": one.gpu,
+        "predicted": one.predicted,
+        "steps": [{"name": step.name, "step_s": step.took_s} for step in one.steps],
+        "lost": one.lost,
     }
 
 

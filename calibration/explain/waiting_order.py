@@ -1,4 +1,4 @@
-"""Who waits for whom among the logged operations of a job, and how long each takes by itself.
+"""Which logged operation of a job waits for which, and how long each takes by itself.
 
 Knows the order that Megatron-LM's schedules give a rank's operations, read off the first replica in the first
 step of the log: all replicas and steps have it. Does not know what stragglers cost: sim/what_if does.
@@ -98,7 +98,7 @@ def waiting_order(log: OperationLog) -> WaitingOrder:
         _computes(order, stage)
     _pair_messages(order, stages, log.file)
     for number, stage in stages.items():
-        _gradients(order, number, stage)
+        _gradients(order, stage)
         _end(order, number, stage, len(stages))
     _join_stages(order, stages)
     found = _operations(log.file, order, names)
@@ -136,7 +136,7 @@ def _table(log: OperationLog) -> tuple[tuple[Name, ...], Seconds, Seconds, tuple
 def _stages(
     log: OperationLog, names: Sequence[Name], start_s: Seconds, end_s: Seconds
 ) -> dict[int, list[_Row]]:
-    """By stage, the operations of the first replica's first step, in order of their start."""
+    """The operations of the first replica's first step, by stage and in order of their start."""
     chunks: dict[Name, int] = {}
     for kind, number, stage, chunk in zip(log.kind, log.number, log.stage, log.chunk, strict=True):
         chunks.setdefault((kind, int(number), int(stage)), int(chunk))
@@ -230,7 +230,7 @@ def _wait(order: _Order, message: Name, compute: Name) -> None:
         order.after[message].append((compute[0], compute[1] - 1, compute[2]))
 
 
-def _gradients(order: _Order, stage: int, rows: Sequence[_Row]) -> None:
+def _gradients(order: _Order, rows: Sequence[_Row]) -> None:
     """Parameters are gathered before the first forward of their chunk; with overlap, gradients are reduced
     behind the last backward of theirs. Both are one stream.
     """

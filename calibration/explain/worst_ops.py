@@ -15,6 +15,9 @@ from ...kernels.cost import kernel_seconds
 from ...kernels.kernel import Kernel
 from .step_record import LATE, DeviceOp
 
+SHOWN = 10
+"""Groups of ops that a report names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorstOp:
@@ -35,8 +38,8 @@ class WorstOp:
         return None if self.priced_s is None else max(0.0, self.seconds - self.priced_s)
 
 
-def worst_ops(ops: Iterable[DeviceOp], gpu: str | None, most: int = 10) -> tuple[WorstOp, ...]:
-    """The ``most`` groups of ops that take longest, the longest first."""
+def worst_ops(ops: Iterable[DeviceOp], gpu: str | None) -> tuple[WorstOp, ...]:
+    """The ``SHOWN`` groups of ops that take longest, the longest first."""
     groups: dict[tuple[str, str, str], list[DeviceOp]] = {}
     for op in ops:
         named = op.name if op.kind == "communication" else op.operator or op.name
@@ -51,7 +54,7 @@ def worst_ops(ops: Iterable[DeviceOp], gpu: str | None, most: int = 10) -> tuple
             seconds=sum(op.end_s - op.start_s for op in found),
             priced_s=_priced(found, gpu),
         )
-        for (name, kind, shape), found in ordered[:most]
+        for (name, kind, shape), found in ordered[:SHOWN]
     )
 
 

@@ -1,7 +1,7 @@
 """The profile that a GPU would have if nothing of one operation had been measured on it.
 
 Knows each GPU's nearest relative. What is carried: shape constants and the fraction of peak of a
-relative's matrix products, a relative's attention.
+relative's GEMMs, a relative's attention.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def carried_profile(gpu: str, operation: str, known: Sequence[Measurement]) -> G
     if operation == "attention":
         return replace(profile, attention=_attention(profile, others))
     if operation == "grouped_gemm":
-        return profile  # grouped products have no constant of their own but one, which B200 gave
+        return profile  # grouped GEMMs have no constant of their own but one, which B200 gave
     return _gemm(profile, others)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -89,17 +89,13 @@ def ceiling_bytes_per_s(kind: str, ranks: int, domains: int, cluster: Cluster) -
 
 
 def pooled(sweeps: Sequence[SizeSweep]) -> tuple[SizeSweep, ...]:
-    """One sweep for each key, with the points of all that have it; in the order of first appearance."""
+    """Merge the sweeps of each key into one with all their points, in order of first appearance."""
     groups: dict[tuple[str, str, str, int, int], list[SizeSweep]] = {}
     for sweep in sweeps:
         groups.setdefault(sweep.key, []).append(sweep)
     return tuple(
-        SizeSweep(
-            kind=members[0].kind,
-            architecture=members[0].architecture,
-            tier=members[0].tier,
-            ranks=members[0].ranks,
-            domains=members[0].domains,
+        replace(
+            members[0],
             ceiling_bytes_per_s=max(one.ceiling_bytes_per_s for one in members),
             points=tuple(point for one in members for point in one.points),
         )

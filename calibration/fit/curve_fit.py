@@ -41,11 +41,11 @@ ATTENTION_BOOST_S = 70e-3 / 30
 """
 
 ATTENTION_BOOST = 0.5
-"""How far the power limit slows attention, by how far it slows products.
+"""How far the power limit slows attention, by how far it slows GEMMs.
 
 The exponentials leave tensor cores idle, which saves power. One shape of heads ran 1.20 (forward) and 1.15
 (backward) times faster at 32k tokens, before the limit, than at 131k, under it (points 0870, 0868, 0902,
-0900); products 1.38 times (``STATES_APART``).
+0900); GEMMs 1.38 times (``STATES_APART``).
 """
 
 CACHED, UNCACHED = 0.2, 2.8
@@ -113,8 +113,8 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
 def _of_a_sweep(gpu: Gpu, profile: GpuProfile) -> tuple[Gpu, GpuProfile]:
     """The board of a sweep that a power limit slowed, and ``profile`` under that limit, for its attention.
 
-    The sweep's clock is that of its products. Attention reaches fewer FLOPs, its backward fewest, and draws
-    less: each runs at the clock that its own watts leave, on a board that draws what its products showed. A
+    The sweep's clock is that of its GEMMs. Attention reaches fewer FLOPs, its backward fewest, and draws
+    less: each runs at the clock that its own watts leave, on a board that draws what its GEMMs showed. A
     sweep without a boost showed no limit, and ran at one clock (docs/decisions/0229-attention-of-b200.md).
     """
     if not profile.measured_boost or gpu.joules_per_flop is None:
@@ -177,7 +177,7 @@ def _drawing(share: float, gpu: Gpu) -> Gpu:
 
 
 def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
-    """Share of a product's traffic that L2 serves, call after call, each with weights of its own.
+    """Share of a GEMM's traffic that L2 serves, call after call, each with weights of its own.
 
     Of narrow types, whose input the kernel before has written whole, as of rows: halves describe their tables
     worse (B200's blocks 3.3 to 6.2 %).
@@ -190,7 +190,7 @@ def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
 
 
 def rows_cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
-    """Share of the rows of a product's input that another kernel finds in L2: all where a round fits, none
+    """Share of the rows of a GEMM's input that another kernel finds in L2: all where a round fits, none
     where it is twice as much. One SM reads a row, so that no line is kept twice."""
     return min(1.0, max(0.0, 2.0 - _touched_bytes(gemm, moved_bytes) / gpu.l2_bytes))
 

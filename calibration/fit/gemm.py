@@ -118,12 +118,12 @@ def _with_boost(profile: GpuProfile, measurements: Sequence[Measurement], gpu: G
 
 
 def with_call(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
-    """``profile`` with the time that each of several separate products costs besides, by ``measurements``."""
+    """``profile`` with the time that each of several separate GEMMs costs besides, by ``measurements``."""
 
     def build(found: dict[str, float]) -> GpuProfile:
         return replace(profile, gemm=replace(profile.gemm, call_s=found["call_s"]))
 
-    # Half of these products are bound by their launch: no point is an outlier of the other half.
+    # Half of these GEMMs are bound by their launch: no point is an outlier of the other half.
     return build(fit([_CALL], build, measurements, gpu, robust_scale=_OUTLIER))
 
 

@@ -1,4 +1,4 @@
-"""Fit of a GPU's products on a table of many shapes in several types, with what its harness times besides.
+"""Fit of a GPU's GEMMs on a table of many shapes in several types, with what its harness times besides.
 
 Knows which constants such a table shows: of each type those of its shape, its rate, and the quantisation and
 the call of its harness. Does not know which GPU has a table; that is in plan.py.
@@ -55,7 +55,7 @@ _SLOWDOWN = FitParameter(name="slowdown", start=1.1, low=1.0, high=1.5)
 _OF_TWIN = ("fp8",)
 _ROW = FitParameter(name="row_s", start=1e-8, low=0.0, high=1e-7)
 _GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # between kernels of a graph, besides
-# The longer a GPU's controller looks, the longer a call at which it has half acted. Products of 1 to 3 ms
+# The longer a GPU's controller looks, the longer a call at which it has half acted. GEMMs of 1 to 3 ms
 # run at 1,559, 1,773 and 1,954 TFLOP/s on B200, GB200 and GB300, of 10 to 30 ms at 1,390, 1,492 and 1,780,
 # of more than 100 ms at 1,302, 1,462 and 1,697; on L40S at 257 to 0.2 ms, 217 to 3 ms, 196 from 10 ms on
 # (aiconfigurator; some 40 calls each). On A100 none are slower than others. On H100, H200 and B300 those of
@@ -71,7 +71,7 @@ tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform: 64 
 _TILE_NAMES = ("wide", "square", "slim", "small", "smallest")
 _TOLD_APART = 2.0
 """By how much the cost of two optima differs that a table tells apart: two standard deviations, were each
-product off by ``ROBUST_SCALE`` by chance."""
+GEMM off by ``ROBUST_SCALE`` by chance."""
 _SHORTEST = 0.05  # of the calls: where the host bounds some, it bounds these
 _FITTING = Provenance(source="being fitted")
 
@@ -84,9 +84,9 @@ def fit_table(
     slows: bool = False,
     twin: GpuProfile | None = None,
 ) -> GpuProfile:
-    """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
+    """``profile`` with the curve of GEMMs that ``table`` shows, without the shapes that are left out.
 
-    The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
+    The 16-bit GEMMs, which no harness quantises, give the shape constants of the curve; every other type
     has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
     slower than its short ones, which shows at which duration the power limit acts. ``twin``: a GPU of the
     same chip and limit, whose table shows better how suddenly it does, and of 8 bit the kernels that
@@ -117,7 +117,7 @@ def fit_table(
 
 
 def _burst_order_of(profile: GpuProfile) -> float:
-    """How suddenly the power limit acts in the table that gave ``profile`` its 16-bit products."""
+    """How suddenly the power limit acts in the table that gave ``profile`` its 16-bit GEMMs."""
     (harness,) = (rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
     assert harness is not None
     return harness.burst_order
@@ -136,7 +136,7 @@ def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement
 def _with_twin(
     profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, twin: GpuProfile
 ) -> GpuProfile:
-    """``profile`` with products of ``dtype`` as ``twin`` has them, and the harness of its own ``table``,
+    """``profile`` with GEMMs of ``dtype`` as ``twin`` has them, and the harness of its own ``table``,
     whose kernels are slower than these."""
     shown = [item for item in table if not left_out(*shape_of(item))]
     (given,) = (rate for rate in twin.gemm.rates if rate.dtype == dtype)

@@ -3,7 +3,7 @@
     python -m stepsim.calibration.fit.kernels ../shared/data/kernels.yaml \
         ../shared/data/kernel_tables/{gemm,attention_forward}.csv [--check]
 
-Knows the order of work: products by tables, the state of sweeps, attention, then what is carried (plan.py).
+Knows the order of work: GEMMs by tables, the state of sweeps, attention, then what is carried (plan.py).
 Same input, same bytes. ``--check`` prints the residuals of the shipped profiles and writes nothing.
 """
 
@@ -98,7 +98,7 @@ def _gemm_profile(
 def with_libraries(
     shapes: dict[str, GpuProfile], measurements: Sequence[Measurement]
 ) -> dict[str, GpuProfile]:
-    """``shapes`` with the products of 4 bit that training runs, where tables timed other libraries'."""
+    """``shapes`` with the GEMMs of 4 bit that training runs, where tables timed other libraries'."""
     found = dict(shapes)
     for plan in PLANS:
         if plan.library:
@@ -110,7 +110,7 @@ def with_libraries(
 
 
 def _carried(donor: GpuProfile) -> GemmCurve:
-    """A relative's products: shape constants, and rates as fractions of the peak."""
+    """A relative's GEMMs: shape constants, and rates as fractions of the peak."""
     note = f"shape of {donor.gpu}"
     rates = tuple(
         replace(rate, harness=None, timed=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))

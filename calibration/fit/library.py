@@ -1,8 +1,8 @@
-"""Products of four bit by the library that training runs, where a table timed another's.
+"""GEMMs of four bit by the library that training runs, where a table timed another's.
 
 Knows that the tables of NVFP4 on Blackwell are of TensorRT-LLM's CUTLASS kernels and FlashInfer's, and that
 Transformer Engine calls cuBLAS (docs/decisions/0158-four-bit-products-by-cublas.md). Fits one number, on the
-points of the one GPU on which cuBLAS's products of four bit were measured by shape.
+points of the one GPU on which cuBLAS's GEMMs of four bit were measured by shape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FITTING = Provenance(source="being fitted")
 
 
 def library_gain(profile: GpuProfile, points: Sequence[Measurement], gpu: Gpu) -> float:
-    """How many times as fast as its products of 8 bit the library's of 4 bit are, by ``points`` of ``gpu``.
+    """How many times as fast as its GEMMs of 8 bit the library's of 4 bit are, by ``points`` of ``gpu``.
 
     Their time depends on the shape as that of 8 bit does. The points ran before the power limit acted: 100
     calls of 0.08 to 1.6 ms, of which the table of that GPU shows it only after some 40 calls of 20 ms.
@@ -49,10 +49,10 @@ def library_gain(profile: GpuProfile, points: Sequence[Measurement], gpu: Gpu) -
 
 
 def with_library(profile: GpuProfile, gain: float, gpu: Gpu, source: str) -> GpuProfile:
-    """``profile`` with products of 4 bit ``gain`` times as fast as its own of 8 bit; what its table timed is
+    """``profile`` with GEMMs of 4 bit ``gain`` times as fast as its own of 8 bit; what its table timed is
     kept beside them.
 
-    Raises ValueError where no table of its own gave it products of either type.
+    Raises ValueError where no table of its own gave it GEMMs of either type.
     """
     timed, eight = _rate(profile, FOUR_BIT), _rate(profile, _EIGHT_BIT)
     if timed.shape is None or eight.shape is None:

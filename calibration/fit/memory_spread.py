@@ -82,7 +82,8 @@ class MemoryRow:
 
 
 def fit_memory_spread(rows: Sequence[MemoryRow]) -> MeasuredMemory:
-    """Shifts and spreads of frameworks, and of all others. ValueError where no run tells anything."""
+    """Fit shifts and spreads of each framework, and of all others. ValueError where no run says anything of
+    them."""
     names = sorted(_well_known(rows))
     if not names:
         raise ValueError("the spread of memory needs runs with a measured peak, or that ran out of memory")

@@ -55,7 +55,7 @@ _UNITS = {"flops": " FLOP", "bytes": " B"}
 
 
 class WrittenKernels(Protocol):
-    """What a fit of kernels found (``own/kernels.py``)."""
+    """What a fit of kernels found: ``FittedKernels`` of ``own``, a folder that imports this one."""
 
     @property
     def profile(self) -> GpuProfile: ...
@@ -71,7 +71,7 @@ class WrittenKernels(Protocol):
 
 
 class WrittenCurve(Protocol):
-    """A fitted collective (``own/collectives.py``)."""
+    """A fitted collective: ``OwnCurve`` of ``own/collectives.py``."""
 
     @property
     def fitted(self) -> FittedCurve: ...

@@ -1,6 +1,6 @@
-"""Times of a sweep's products of one type, all at once.
+"""Times of a sweep's GEMMs of one type, all at once.
 
-Knows ``predicted_seconds`` of single products in arrays, which a test holds equal to it. Fits nothing.
+Knows ``predicted_seconds`` of single GEMMs in arrays, which a test holds equal to it. Fits nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def sweep_times(items: Sequence[Measurement], gpu: Gpu) -> Callable[[GpuProfile], Array] | None:
     """A function of a profile: the seconds that it gives to each of ``items``. None where one of them is more
-    than a single product, or of a short run, or where they are of several types."""
+    than a single GEMM, or of a short run, or where they are of several types."""
     import numpy as np
 
     gemms = [kernel for item in items for kernel in item.kernels if _is_single(kernel, item)]

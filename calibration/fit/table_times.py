@@ -1,4 +1,4 @@
-"""Times that a table's harness measures, of all its products of one type at once.
+"""Times that a table's harness measures, of all its GEMMs of one type at once.
 
 Knows the harness of curve_fit.py in arrays, which a test holds equal to that call by call. Fits nothing.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def table_times(items: Sequence[Measurement], gpu: Gpu) -> Callable[[GpuProfile], Array]:
-    """A function of a profile: the seconds that it gives to each of ``items``, products of one type."""
+    """A function of a profile: the seconds that it gives to each of ``items``, GEMMs of one type."""
     import numpy as np
 
     gemms = [item.kernels[-1] for item in items if isinstance(item.kernels[-1], Gemm)]

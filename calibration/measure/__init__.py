@@ -1,4 +1,4 @@
-"""Kernels and collectives measured on the machine at hand. torch loads when a measurement begins.
+"""Measures kernels and collectives on this machine. torch loads when a measurement begins.
 
 Read session.py first (point after point until the budget is spent), then points.py (which shapes).
 

@@ -1,4 +1,4 @@
-"""Collectives measured between the processes at hand: NCCL on GPUs, gloo on CPUs.
+"""Measures collectives between the processes of this job: NCCL on GPUs, gloo on CPUs.
 
 Knows what each collective moves, how its result is checked, and how it is timed: all groups of an axis
 run at once, as in training; a sample is a run of calls after a barrier; of each sample the slowest

@@ -1,4 +1,4 @@
-"""The device at hand: its name here and in the catalogue, its software, its clock and power at work.
+"""The device of this machine: its name here and in the catalogue, its software, its clock and power at work.
 
 What cannot be read stays empty.
 """

@@ -118,7 +118,7 @@ def _runnable(op: LayerOp, device: Device) -> tuple[Run, str]:
 
 
 def _product(kernel: Gemm, *, cuda: bool) -> str:
-    """Which product of torch's runs; where it cannot add in the same kernel, what became of the addition."""
+    """Which GEMM of torch's runs; where it cannot add in the same kernel, what became of the addition."""
     name = "cuBLAS" if cuda else "torch"
     if not kernel.accumulate:
         return name

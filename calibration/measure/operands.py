@@ -79,7 +79,7 @@ def _dtype(name: str) -> Any:
 def _gemm(kernel: Gemm, implementation: str, device: str, sram_bytes: float) -> Run:
     """Operands as a linear layer has them: rows of tokens, and the weight stored (outputs, inputs).
 
-    A grouped product in several calls is so many products, one after the other.
+    A grouped GEMM in several calls is so many GEMMs, one after the other.
     """
     torch = load_torch()
     if kernel.calls > 1:

@@ -40,13 +40,13 @@ class Donor:
 class MeasurementPlan:
     """Parts of one profile.
 
-    ``table``: its products were measured in a table of many shapes, which gives shape constants and rates;
+    ``table``: its GEMMs were measured in a table of many shapes, which gives shape constants and rates;
     ``slows``: its long calls run slower than its short ones, so that it shows when the power limit acts;
     ``twin``: the GPU of the same chip, limit and harness whose table shows better how suddenly, and of 8 bit
     the kernels that training runs.
     Without a table, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype
     -> GPU whose best measured shape sets the rate instead.
-    ``library``: the GPU whose products of 4 bit by the library of training were measured, where the table's
+    ``library``: the GPU whose GEMMs of 4 bit by the library of training were measured, where the table's
     are of another library.
     ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
@@ -146,7 +146,7 @@ def _ampere_attention(donor: str, own: bool) -> tuple[tuple[str, Donor | None], 
 
 
 _INSTINCT = {"MI300X": ("bf16", "fp8"), "MI325X": ("bf16",), "MI355X": ("bf16", "fp8"), "MI350X": ("bf16",)}
-"""AMD's GPUs whose best product somebody measured, with its types."""
+"""AMD's GPUs whose best GEMM somebody measured, with its types."""
 
 
 def _instinct_attention(gpu: str) -> tuple[tuple[str, Donor | None], ...]:

@@ -77,7 +77,7 @@ def sweep(device: DeviceKind, *, fp8: bool = False, families: Sequence[str] = FA
         "gemm": lambda: _gemms(scale, dtypes, "torch"),
         "attention": lambda: _attentions(scale, scale.attention),
         "memory": lambda: _memory(scale),
-        "launch": lambda: _launches(scale),
+        "launch": lambda: _launches(),
         "corun": lambda: _coruns(scale),
         "triton": lambda: _tritons(scale, dtypes),
     }
@@ -89,7 +89,8 @@ def sweep(device: DeviceKind, *, fp8: bool = False, families: Sequence[str] = FA
 
 
 def _mixed(points: list[Point]) -> list[Point]:
-    """In the order of a hash of their shapes, so that implementations of one shape come close together."""
+    """Order points by a hash of their shapes, so that implementations of one shape are measured close
+    together."""
     return sorted(points, key=lambda point: crc32(point.shape.encode()))
 
 
@@ -120,7 +121,7 @@ def _gemms(scale: Scale, dtypes: Sequence[str], implementation: str) -> Iterator
 
 
 def _passes(tokens: int, n: int, k: int, dtype: str) -> Iterator[Gemm]:
-    """The three products of one matrix; in 16 bits the weight gradient also added up in FP32."""
+    """The three GEMMs of one matrix; in 16 bits the weight gradient also added up in FP32."""
     size = 4 if dtype == "fp32" else 2
     yield Gemm(m=tokens, n=n, k=k, dtype=dtype, out_bytes=size)
     yield Gemm(m=tokens, n=k, k=n, dtype=dtype, out_bytes=size)
@@ -231,7 +232,7 @@ def _memory_points(scale: Scale, operation: str, rows: int, columns: int) -> Ite
         )
 
 
-def _launches(scale: Scale) -> Iterator[Point]:
+def _launches() -> Iterator[Point]:
     """What the host needs to issue a kernel, and what a kernel of no size needs in a busy queue."""
     for operation in ("host launch", "empty kernel"):
         yield Point(

@@ -16,6 +16,7 @@ from typing import Any
 from .operands import Run, load_torch
 
 _WARM_UP_RUNS = 3
+_TARGET_S = 0.2
 _MIN_RUNS, _MAX_RUNS = 5, 200
 _FLUSH_BYTES = 256 * 2**20  # twice the largest L2 of the catalogue (B200: 126 MB)
 _TINY_LAUNCHES = 200
@@ -44,12 +45,10 @@ def timing(seconds: Sequence[float]) -> Timing:
     return Timing(median_s=statistics.median(ordered), p10_s=rank(0.1), p90_s=rank(0.9), runs=len(ordered))
 
 
-def time_run(
-    run: Run, device: str, *, target_s: float = 0.2, meanwhile: Callable[[], object] = lambda: None
-) -> Timing:
-    """Time ``run`` for about ``target_s``; ``meanwhile`` is called while a GPU is busy (it reads clocks)."""
+def time_run(run: Run, device: str, *, meanwhile: Callable[[], object] = lambda: None) -> Timing:
+    """Time ``run`` for about ``_TARGET_S``; ``meanwhile`` is called while a GPU is busy (it reads clocks)."""
     if device == "cpu":
-        return _time_cpu(run, target_s)
+        return _time_cpu(run, _TARGET_S)
     torch = load_torch()
     for _ in range(_WARM_UP_RUNS):
         run()
@@ -58,7 +57,7 @@ def time_run(
     torch.cuda.synchronize()
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device="cuda")
     once_s = _events([run], flush, flushes=flushes)[0]
-    runs = min(_MAX_RUNS, max(_MIN_RUNS, math.ceil(target_s / max(once_s, 1e-6))))
+    runs = min(_MAX_RUNS, max(_MIN_RUNS, math.ceil(_TARGET_S / max(once_s, 1e-6))))
     return timing(_events([run] * runs, flush, meanwhile, flushes=flushes))
 
 

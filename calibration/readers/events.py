@@ -142,7 +142,7 @@ def _kernel(place: str, one: Mapping[str, Any], launches: Mapping[int, Span]) ->
 
 
 def _add_operator(found: Events, place: str, one: Mapping[str, Any]) -> None:
-    """The outermost operator of each External id, which stands last: a linear layer holds its product."""
+    """The outermost operator of each External id, which stands last: a linear layer holds its GEMM."""
     operator = _operator(place, one)
     found.host_ops.append(operator)
     if (identity := _identity(place, "External id", operator.args)) is not None:

@@ -29,7 +29,7 @@ class TraceGroups:
     world: int
     named: Mapping[str, tuple[int, ...]]
 
-    def domains(self, place: str, args: Mapping[str, Any], ranks: int) -> int | None:
+    def domains(self, args: Mapping[str, Any], ranks: int) -> int | None:
         """NVLink domains under a group of ``ranks``; None where its hosts are unknown, or not equal parts."""
         members = listed_ranks(args.get("Process Group Ranks"))
         if not members:

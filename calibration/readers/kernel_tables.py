@@ -1,13 +1,13 @@
 """Tables of many GPUs' kernels, one line a shape, as inference planners measure them (aiconfigurator).
 
-Knows their columns: ``gpu dtype m n k latency_ms`` of products, ``gpu dtype batch seq_length heads kv_heads
+Knows their columns: ``gpu dtype m n k latency_ms`` of GEMMs, ``gpu dtype batch seq_length heads kv_heads
 head_dim latency_ms`` of causal attention before a paged cache; and what their harness times besides the
 kernel. Columns of others are passed over. Which shapes no fit may see is decided here, by a hash of the shape
 alone, so that it is the same for every GPU and type.
 
 Harness (ai-dynamo/aiconfigurator, collector/helper.py, collector/{trtllm,vllm}/collect_gemm.py and
 collect_attn.py): three warm-up calls, six timed ones, each of up to six layers, in a CUDA graph; 8-bit and
-4-bit products quantise their 16-bit input in the call; attention first writes its keys and values to the
+4-bit GEMMs quantise their 16-bit input in the call; attention first writes its keys and values to the
 cache. What differs between frameworks is in table_harness.py.
 """
 

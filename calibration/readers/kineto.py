@@ -180,7 +180,7 @@ def _collective(one: GpuEvent, groups: TraceGroups, passed: Counter[str]) -> Mea
     if kind is None or args.get("In msg nelems") is None or size is None or ranks < 2:
         passed[_NO_SIZES] += 1
         return None
-    domains = groups.domains(place, args, ranks)
+    domains = groups.domains(args, ranks)
     if domains is None:
         passed[_NO_RANKS] += 1
         return None

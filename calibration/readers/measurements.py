@@ -29,7 +29,7 @@ _IMPLEMENTATIONS: dict[str, Implementation] = {
 }
 # Transformer Engine calls flash-attn on Ampere and cuDNN from Hopper on (its backend order).
 _TRANSFORMER_ENGINE: dict[str, Implementation] = {"A100-PCIe-80GB": "fa2", "B200-SXM-180GB": "cudnn"}
-# DeepGEMM's 8-bit products have a scale for 128 elements (its README), whatever a table calls their type.
+# DeepGEMM's 8-bit GEMMs have a scale for 128 elements (its README), whatever a table calls their type.
 _BLOCK_SCALED = {"fp8": "fp8_block"}
 _DIRECTIONS: dict[str, tuple[Direction, ...]] = {
     "fwd": ("forward",),
@@ -129,7 +129,7 @@ def _points(path: Path) -> Sequence[Any]:
 
 
 def is_gemm(measurement: Measurement, dtype: str) -> bool:
-    """Whether it is of matrix products of that type."""
+    """Whether it is of GEMMs of that type."""
     kernel = measurement.kernels[-1]
     return isinstance(kernel, Gemm) and kernel.dtype == dtype
 

@@ -1,4 +1,4 @@
-"""Logs of NVIDIA's nccl-tests read back: who took part, and how long each size took.
+"""Reads logs of NVIDIA's nccl-tests: which GPUs took part, and how long each size took.
 
 Knows every layout that the tool has printed since 2.0: with or without root, the ``error`` column
 in place of ``#wrong``, N/A where nothing was checked, columns added by newer versions, and comment

@@ -67,7 +67,7 @@ class ProductShape(_Product):
 
 
 class GroupedShape(_Product):
-    """A grouped product; ``m`` counts the rows of one of its ``groups``."""
+    """A grouped GEMM; ``m`` counts the rows of one of its ``groups``."""
 
     groups: Size
 
@@ -101,14 +101,14 @@ class _ProductPoint(_Point):
 
 
 class GemmPoint(_ProductPoint):
-    """A matrix product."""
+    """A GEMM."""
 
     op: Literal["gemm"]
     shape: ProductShape
 
 
 class GroupedGemmPoint(_ProductPoint):
-    """The products of several experts."""
+    """The GEMMs of several experts."""
 
     op: Literal["grouped_gemm"]
     shape: GroupedShape

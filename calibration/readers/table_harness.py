@@ -1,7 +1,7 @@
 """Which weights hold no data in the harness of a table of kernels, which its file does not say.
 
 Knows the harness of aiconfigurator by the framework that a table's ``source`` names. Does not know what that
-makes of a product's watts: fit/curve_fit.py does.
+makes of a GEMM's watts: fit/curve_fit.py does.
 
 vLLM 0.24 (ai-dynamo/aiconfigurator, collector/vllm/collect_gemm.py): six layers a round, whose weights of 16
 bit are what ``torch.empty`` finds in memory ("TODO, to evaluate random weights impact"). TensorRT-LLM

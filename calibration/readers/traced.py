@@ -71,7 +71,7 @@ def shapes_of(where: str, value: Any) -> list[list[int]]:
 def kernel_of(operator: str, dims: Dims, dtype: str, arguments: Sequence[Any] = ()) -> Kernel | None:
     """The kernel of an operator by the shapes of its arguments; None for one that no curve prices.
 
-    Products of empty tensors launch nothing to be timed.
+    GEMMs of empty tensors launch nothing to be timed.
     """
     shapes = [tuple(one) for one in dims]
     if operator == "aten::mm" and len(shapes) >= 2:

@@ -66,11 +66,11 @@ def outcome_grid(summary: Summary) -> Grid:
     return Grid(title="Out of memory, measured and predicted", columns=columns, rows=tuple(rows))
 
 
-def worst_grid(report: Report, limit: int = WORST) -> Grid:
+def worst_grid(report: Report) -> Grid:
     """The rows of high trust with the largest error of the step time; of any trust where none is high."""
     timed = [row for row in report.rows if row.error is not None]
     high = [row for row in timed if row.case.trust == "high"]
-    worst = sorted(high or timed, key=lambda row: (-abs(row.error or 0.0), row.case.id))[:limit]
+    worst = sorted(high or timed, key=lambda row: (-abs(row.error or 0.0), row.case.id))[:WORST]
     return Grid(
         title=f"Worst rows, {'high' if high else 'any'} trust",
         columns=("id", "regime", "predicted", "measured", "error"),

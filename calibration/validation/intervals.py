@@ -57,14 +57,14 @@ def interval_figures(rows: Iterable[ValidatedCase]) -> IntervalFigures | None:
     )
 
 
-def interval_score(low: float, high: float, measured: float, level: float = LEVEL) -> float:
+def interval_score(low: float, high: float, measured: float) -> float:
     """Winkler's score of one interval, in the unit of its ends.
 
     >>> interval_score(9.0, 11.0, 10.0), round(interval_score(9.0, 11.0, 12.0), 6)
     (2.0, 22.0)
     """
     missed = max(low - measured, measured - high, 0.0)
-    return high - low + 2 / (1 - level) * missed
+    return high - low + 2 / (1 - LEVEL) * missed
 
 
 def intervals_by_group(rows: Iterable[ValidatedCase]) -> dict[str, IntervalFigures]:

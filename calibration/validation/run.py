@@ -17,7 +17,6 @@ from ..cases.case import Case, read_cases
 from ..cases.constants import Constants
 from ..cases.halves import Halves, are_shipped, left_out
 from ..cases.preset import reported_rank
-from ..cases.regime import regime_of
 from ..cases.to_scenario import scenario_document, to_scenario
 from .predict import Prediction, predict
 
@@ -115,7 +114,7 @@ def validate(
         if progress:
             progress(len(found), len(sources))
     rows = (
-        ValidatedCase(source=source, regime=regime_of(case), case=case, prediction=found[number])
+        ValidatedCase(source=source, regime=case.regime, case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
     )
     return Report(
@@ -153,8 +152,8 @@ def configuration(case: Case) -> str:
 
 
 def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[_Unseen, _Task]:
-    """By number and by what is left out, judged cases that are predicted otherwise without it than with the
-    shipped constants."""
+    """Judged cases whose prediction changes when a family, a source or a GPU is left out of the fit, by
+    number of the case and by what is left out."""
     if halves is None:
         return {}
     tasks: dict[_Unseen, _Task] = {}

@@ -60,7 +60,7 @@ def _axes(panel: Axes, span: tuple[float, float], title: str) -> None:
 
 
 def _dots(panel: Axes, rows: Sequence[ValidatedCase], colour: str) -> None:
-    """A dot tells its case."""
+    """The dots of the chart; pointing at one shows its case."""
     if rows:
         measured = [row.case.measured.step_time_s or 0.0 for row in rows]
         predicted = [row.prediction.step_time_s or 0.0 for row in rows]

@@ -40,12 +40,12 @@ def predicted_unread(report: Report, *, jobs: int = 1) -> list[PredictedUnread]:
 
 
 def unread_moves(predicted: Iterable[PredictedUnread]) -> list[Move]:
-    """By how much the step of each run moved when its trainer was read."""
+    """How far the predicted step of each run moved once its trainer had been read."""
     return [Move(source=one.row.source, generic=one.generic, moved=one.moved) for one in predicted]
 
 
 def unread_rows(predicted: Iterable[PredictedUnread], rows: Iterable[SourceRow]) -> list[SourceRow]:
-    """Those of ``rows`` that were ``predicted``, each as if neither its source was seen nor its trainer
+    """The ``rows`` that were ``predicted``, each as if neither its source had been seen nor its trainer
     read."""
     known = {row.name: row for row in rows}
     return [

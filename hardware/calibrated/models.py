@@ -107,7 +107,7 @@ class MemoryBlock(_Block):
 
 
 class ShapeBlock(_Block):
-    """How the time of one type's products depends on their shape, where its library is another."""
+    """How the time of one type's GEMMs depends on their shape, where its library is another."""
 
     tiles: tuple[tuple[Count, Count, Share], ...] = Field(min_length=1)
     tile_overhead_s: Seconds = Field(alias="tile_overhead")
@@ -125,7 +125,7 @@ class ShapeBlock(_Block):
 
 
 class TimedKernelBlock(_Block):
-    """The products that a table timed, where training runs those of another library."""
+    """The GEMMs that a table timed, where training runs those of another library."""
 
     fraction: Share
     shape: ShapeBlock
@@ -158,7 +158,7 @@ class HarnessBlock(_Block):
 
 
 class RateBlock(_Block):
-    """Fraction of a data type's peak that a matrix product reaches whose tiles and waves are all full."""
+    """Fraction of a data type's peak that a GEMM reaches whose tiles and waves are all full."""
 
     fraction: Share
     shape: ShapeBlock | None = None
@@ -168,7 +168,7 @@ class RateBlock(_Block):
 
 
 class GemmBlock(_Block):
-    """Matrix products; of a user's own file, a field that is left out stays as shipped."""
+    """GEMMs; of a user's own file, a field that is left out stays as shipped."""
 
     rates: dict[Literal[DTYPES], RateBlock] = {}  # type: ignore[valid-type]  # names, which typing spells out
     tiles: tuple[tuple[Count, Count, Share], ...] | None = Field(default=None, min_length=1)

@@ -93,7 +93,7 @@ _WITHOUT = {
 
 
 NARROW_SHARES = {"fp8": 0.958, "fp8_block": 0.913, "nvfp4": 0.901}
-"""By data type, the fraction of its peak that products reach, over the fraction at 16 bit: the median over
+"""By data type, the fraction of its peak that GEMMs reach, over the fraction at 16 bit: the median over
 the GPUs on which that type was measured."""
 
 

@@ -107,7 +107,7 @@ class LinkTable:
         return self.families[f].ends(int(link - self.first[f]))
 
     def name(self, link: int) -> str:
-        """Such as ``leaf 3 -> spine 1``, with ``#2`` for the third of parallel cables.
+        """The name of a link, such as ``leaf 3 -> spine 1``, with ``#2`` for the third of parallel cables.
 
         Raises:
             ValueError: the id is free.

@@ -246,16 +246,7 @@ def reversed_family(family: LinkFamily) -> LinkFamily:
         found = family.ends(local)
         return (found[1], found[0]) if found else None
 
-    return LinkFamily(
-        kind=family.kind,
-        count=family.count,
-        latency_s=family.latency_s,
-        bytes_per_s=family.bytes_per_s,
-        ends=ends,
-        efficiency=family.efficiency,
-        cables=family.cables,
-        gaps=family.gaps,
-    )
+    return replace(family, ends=ends)
 
 
 def tiers_of(clos: Clos) -> Tiers:

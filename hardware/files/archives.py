@@ -87,7 +87,8 @@ def read_members(path: Path, read: Callable[[Path, bytes], T]) -> tuple[tuple[T,
 def read_opened(
     paths: Iterable[str | Path], read: Callable[[Path, bytes | None], T]
 ) -> tuple[tuple[T, ...], tuple[Refusal, ...]]:
-    """As ``read_each``, with archives opened: ``read`` gets a path, and of a member of one its content."""
+    """Read files as ``read_each`` does, with archives opened: ``read`` gets a path and, for a member of an
+    archive, its content."""
     inside: list[Refusal] = []
 
     def opened(path: Path) -> tuple[T, ...]:

@@ -51,7 +51,7 @@ def load_json(content: bytes | str, file: str | Path, limits: JsonLimits = JsonL
 
 
 def _without_mark(content: bytes | str) -> bytes | str:
-    """Without a byte order mark, which editors of Windows put there and JSON does not know."""
+    """The text without a byte order mark, which editors of Windows put there and JSON does not know."""
     if isinstance(content, bytes):
         return content.removeprefix(b"\xef\xbb\xbf")
     return content.removeprefix("\ufeff")

@@ -132,7 +132,8 @@ def plain(node: yaml.Node, file: str | Path) -> Any:
 
 
 def _mapping(node: yaml.MappingNode, file: str | Path) -> dict[str, Any]:
-    """With ``<<: *base`` of YAML 1.1, which people use in lists of measurements: own keys win."""
+    """A mapping with ``<<: *base`` of YAML 1.1 merged in, which people use in lists of measurements: own keys
+    win."""
     entries: dict[str, Any] = {}
     bases: list[dict[str, Any]] = []
     for key, value in node.value:

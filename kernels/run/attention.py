@@ -92,7 +92,7 @@ def check_causal(q: Any, k: Any, causal: bool) -> int:
 
 
 def arithmetic(dtype: Any) -> dict[str, Any]:
-    """Constants of both directions that say how products are computed.
+    """Constants of both directions that say how GEMMs are computed.
 
     FP32 is not rounded to TF32; the interpreter has no bf16 arithmetic and widens it.
     """

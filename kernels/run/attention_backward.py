@@ -2,7 +2,7 @@
 
 The first sums O dO over each row; the main one gives a thread block a tile of keys of one head of K
 and V, walks over the queries of every head that shares it, keeps dK and dV in registers and adds into
-dQ in FP32 with atomics; the last casts dQ. The five products are the 2.5 forward passes that
+dQ in FP32 with atomics; the last casts dQ. The five GEMMs are the 2.5 forward passes that
 ``kernels.kernel.Attention`` counts.
 
 ``Attention.hbm_bytes`` counts what reaches HBM where L2 holds dO between the first two kernels and dQ
@@ -63,7 +63,7 @@ def _main(
                 queries, outer = queries.to(tl.float32), outer.to(tl.float32)
             log_sum = tl.load(lse + head * seq_q + row, mask=row < seq_q, other=0.0)
             row_sum = tl.load(sums + head * seq_q + row, mask=row < seq_q, other=0.0)
-            # Transposed, (keys, queries): both gradients of this tile are then plain products.
+            # Transposed, (keys, queries): both gradients of this tile are then plain GEMMs.
             scores = tl.dot(keys, tl.trans(queries), input_precision=precision) * (scale * log2_e)
             visible = (column[:, None] < seq_kv) & (row[None, :] < seq_q)
             if causal:

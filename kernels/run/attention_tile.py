@@ -16,7 +16,7 @@ HEAD_DIMS = (16, 32, 64, 128, 256)
 """Head dimensions that the kernels take (a power of two: tiles of tensor cores)."""
 
 # Accumulators live in registers, 64 K of 4 bytes an SM (CUDA programming guide, compute capabilities 8 and
-# 9): forward one FP32 tile of rows x head dimension beside the scores, backward two beside three products.
+# 9): forward one FP32 tile of rows x head dimension beside the scores, backward two beside three GEMMs.
 # With these limits Triton 3.7.1 spills under 100 bytes a thread on compute capabilities 8.0, 9.0 and 10.0.
 _MAX_ROWS = 128
 _BACKWARD_ELEMENTS = 128 * 64

@@ -140,7 +140,7 @@ def gemm(a: Any, b: Any, out: Any, *, tile: GemmTile, accumulate: bool = False, 
 
 
 def gemm_chain(a: Any, b: Any, out: Any, *, accumulate: bool = False) -> Any:
-    """The same by torch: cuBLAS, and an addition of its own where it accumulates."""
+    """The same GEMM by torch: cuBLAS, and an addition of its own where it accumulates."""
     import torch
 
     return out.add_(a @ b) if accumulate else torch.bmm(a, b, out=out)

@@ -1,4 +1,5 @@
-"""Where Megatron starts to reduce a stage's gradients and to gather its parameters, within an order.
+"""The places within an order at which Megatron starts to reduce a stage's gradients and to gather its
+parameters.
 
 Ranks are made to start at the same slot of the pipeline (``align_grad_reduce``, ``align_param_gather``),
 because a rank that communicates computes more slowly, and one slow rank holds up the others. So after its
@@ -65,7 +66,7 @@ def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tu
     never interleaves, the same rule is followed.
     """
     if shape.chunks > 1 and aligned:
-        return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order, shape)
+        return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order)
     if rank > 0 and aligned:
         return (
             Hook(HookCall.DISABLE),
@@ -90,7 +91,7 @@ def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
         yield Hook(HookCall.ENABLE)
 
 
-def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
+def _aligned_chunks(rank: int, order: Order) -> Iterator[Hooked]:
     """The first two chunks are gathered before anything runs; what is left to reduce follows at the end."""
     all_ = tuple(actions_of(order))
     forwards = [action for action in all_ if action.kind is ActionKind.FORWARD]

@@ -88,7 +88,7 @@ def with_weight_grads(row: Sequence[int], queues: Mapping[int, int] = ONE_QUEUE)
 
 
 def without_weight_grads(row: bytearray) -> bytearray:
-    """The same row, with their slots idle."""
+    """The row with the slots of weight gradients idle."""
     return row.translate(bytes(IDLE if code in (W_Z, W_A) else code for code in range(256)))
 
 

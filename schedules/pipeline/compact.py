@@ -1,4 +1,5 @@
-"""From a building block to a V-shaped schedule that limits memory (V-Half, V-Min): its orders in four passes.
+"""Makes a V-shaped schedule that limits memory (V-Half, V-Min) from a building block: its orders in four
+passes.
 
 Knows what these schedules have in common: two chunks a rank, backwards split, and how the repeated block is
 compacted. Does not know any schedule's block, nor costs.

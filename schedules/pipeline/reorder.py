@@ -47,7 +47,8 @@ _Ends = list[list[list[int]]]
 
 
 def steady(rows: Rows) -> tuple[Place, Place]:
-    """From the first B_a of rank 0 to the first last F_a of any rank that follows, or else to the end."""
+    """The steady part: from the first B_a of rank 0 to the first last F_a of any rank that follows, or else
+    to the end."""
     first = rows[0].index(B_A)
     lasts = [(row.rindex(F_A), rank) for rank, row in enumerate(rows)]
     return (first, 0), min((last for last in lasts if last[0] >= first), default=(max(map(len, rows)), 0))
@@ -105,7 +106,7 @@ def squeeze(rows: Rows) -> Rows:
 
 
 def _arrivals(ends: _Ends) -> list[list[list[int] | None]]:
-    """By code and rank, the ends of what such actions await, if they await another action than their own."""
+    """The ends of what actions of each code and rank await, if they await another action than their own."""
     ranks = len(ends[IDLE])
     arrivals: list[list[list[int] | None]] = [[None] * ranks for _ in CODES]
     for code in (F_A, F_Z, B_Z, B_A):
@@ -142,7 +143,8 @@ def _first_fit(rank: _Rank, piece: bytes, earliest: int, slot: int) -> int:
 
 
 def _first_fit_postponed(rank: _Rank, piece: bytes, earliest: int, slot: int) -> int:
-    """The same, where the weight gradients that lose their slots to the piece must go later."""
+    """The first slot in which ``piece`` fits, as ``_first_fit``, where the weight gradients that lose their
+    slots to it must go later."""
     row, history = rank.row, rank.history
     at = row.find(IDLE, earliest, slot)
     if at >= 0:

@@ -93,7 +93,7 @@ class RankGroup:
         return (self.root + distance) % self.ranks
 
     def tier(self, rank: int, peer: int) -> Tier:
-        """Where a transfer between a rank and any vertex runs."""
+        """The tier on which a transfer between a rank and any vertex runs."""
         if peer == self.network_switch:
             return "network"
         if self.is_switch(peer):

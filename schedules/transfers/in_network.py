@@ -21,10 +21,10 @@ def rail_shares(group: RankGroup, pieces: int) -> Sequence[range]:
     return [range(i, pieces, group.local) for i in range(group.local)]
 
 
-def own_to_network(group: RankGroup, step: int = 0) -> Iterator[PieceTransfer]:
-    """Every rank gives the switch the piece of its own, of n."""
+def own_to_network(group: RankGroup) -> Iterator[PieceTransfer]:
+    """In step 0, every rank gives the switch its own piece, of n."""
     for rank in range(group.ranks):
-        yield PieceTransfer(step, rank, group.network_switch, range(rank, rank + 1), False)
+        yield PieceTransfer(0, rank, group.network_switch, range(rank, rank + 1), False)
 
 
 def from_network(group: RankGroup, shares: Sequence[range], step: int) -> Iterator[PieceTransfer]:

@@ -30,7 +30,8 @@ def ring_reduce_scatter(members: Sequence[int], blocks: Blocks, start: int = 0) 
 
 
 def ring_flows(members: Sequence[int], place: int, payload: Fraction) -> tuple[PeerTransfer, PeerTransfer]:
-    """Of either, for the member at ``place``: all blocks of ``payload`` but one, from before and to after."""
+    """The flows of either ring for the member at ``place``: all blocks of ``payload`` but one, from before
+    and to after."""
     n = len(members)
     amount = Fraction(n - 1, n) * payload
     return PeerTransfer(members[(place + 1) % n], sent=amount), PeerTransfer(

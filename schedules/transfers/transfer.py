@@ -32,7 +32,7 @@ class PeerTransfer:
 
 
 def by_peer(flows: Iterable[PeerTransfer]) -> tuple[PeerTransfer, ...]:
-    """One flow per peer, in the order of the peers; none that carries nothing."""
+    """One flow for each peer, in the order of the peers, without those that carry nothing."""
     sums: dict[int, PeerTransfer] = {}
     for flow in flows:
         so_far = sums.get(flow.peer, PeerTransfer(flow.peer))

@@ -43,7 +43,7 @@ class Tree:
         return found
 
     def renamed(self, names: Mapping[int, int]) -> Tree:
-        """The same tree with other names for its vertices."""
+        """The tree with other names for its vertices."""
         return Tree(
             {names[v]: None if parent is None else names[parent] for v, parent in self.parents.items()}
         )

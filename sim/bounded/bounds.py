@@ -369,7 +369,7 @@ class _Search:
         return max(lower_s, step_s - ahead - wrong_s), step_s, step_s + wrong_s
 
     def _moves_s(self, record: Record) -> float:
-        """By how many seconds the step may change when communication takes SMs or links from others at
+        """How many seconds the step may change by when communication takes SMs or links from others at
         another time; 0 where it takes no links, and holds SMs only from when ranks arrive by themselves."""
         if self.apart:
             return 0.0

@@ -35,8 +35,8 @@ class Kept:
 
 
 def kept_rows(passes: Passes, within: float, most: int) -> Kept:
-    """At most ``most`` rows of replicas that by themselves make the step of all, but for a share ``within``
-    of it if so many can.
+    """The rows of at most ``most`` replicas that alone make the step as long as all do, up to a share
+    ``within`` of it where so few suffice.
 
     The replicas that come last wherever replicas meet make the whole step by themselves. Of these, the ones
     whose absence shortens the step most are taken, as many as it takes. Then rows for which the others

@@ -174,8 +174,8 @@ def _fixed(
 
 
 def apart(programs: Programs) -> bool:
-    """Whether no communication ever takes anything from another, so that both extremes are the step as it
-    is."""
+    """Whether no communication ever takes anything from another, so that both extremes are the step
+    itself."""
     if any(len(each) > 1 for each in held(programs).values()):
         return False
     for r, program in enumerate(programs.classes):
@@ -199,7 +199,7 @@ def _joining(programs: Programs) -> frozenset[str]:
 
 
 def held(programs: Programs) -> dict[str, set[tuple[int, int]]]:
-    """By stream, the different pairs of SMs and thousandths of HBM's bandwidth that its collectives hold."""
+    """The different pairs of SMs and thousandths of HBM's bandwidth that its collectives hold, by stream."""
     found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for program in programs.classes:
         for op in program.each_op():

@@ -38,7 +38,7 @@ MOST_STATES = 6
 
 
 def member_slack_s(graph: StepGraph, spread: Sequence[float]) -> float:
-    """By how many seconds the step of ``graph`` may be shorter at most.
+    """How many seconds shorter the step of ``graph`` may be at most.
 
     ``spread`` gives for each stage by how much the speed factors of the members of its tensor-parallel group
     differ. A message belongs to no stage: behind it a path continues in the stage of either end, or in the

@@ -84,8 +84,8 @@ def _numbered(instance: Ids) -> Ids:
 
 
 def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Factors]:
-    """By chosen replica and stage, the largest factor within one tensor-parallel group, and by how much the
-    factors of that group differ. It is the group with the slowest rank of the replica."""
+    """The largest factor within one tensor-parallel group, and how much the factors of that group differ, by
+    chosen replica and stage. It is the group with the slowest rank of the replica."""
     slow = replicas.slow[chosen]
     place = (slow.max(axis=1) + TIES * slow.sum(axis=1)).argmax(axis=1)
     members = _group_of(ranks, replicas, chosen, place)

@@ -163,8 +163,7 @@ def _joined(since: Seconds, until: Seconds) -> tuple[Seconds, Seconds]:
 
 
 def _longer_s(size: float, rate: float, slower: float, since: Seconds, until: Seconds) -> float:
-    """Seconds by which a transfer of so many bytes, which moves from time 0 on, takes longer where it is
-    slower in these windows."""
+    """Seconds by which a transfer that begins at time 0 takes longer where it is slower in these windows."""
     since, until = np.maximum(since, 0.0), np.maximum(until, 0.0)
     lost_s = np.cumsum(until - since) * (1 - slower / rate)  # up to the end of each stretch
     whole = int(np.searchsorted((until - lost_s) * rate, size))  # so many stretches pass before it ends

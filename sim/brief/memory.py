@@ -26,7 +26,6 @@ from .steady import of_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...hardware.profile import GpuProfile
     from ..lowering.lower import Lowered
     from ..lowering.plan import StepPlan
     from ..result.step import ActionSpan, StageMemory
@@ -59,8 +58,8 @@ class MemoryByOrder:
         return all(stage.fits for stage in self.high)
 
 
-def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> MemoryByOrder:
-    """The memory of a step of ``scenario``; ``profile`` replaces the shipped one.
+def memory_by_order(scenario: Scenario) -> MemoryByOrder:
+    """The memory of a step of ``scenario``.
 
     Terms and peaks are those of ``simulate``, up to rounding, or bounds of them. Raises as ``simulate`` does,
     except for too much work: nothing is replayed.
@@ -71,12 +70,14 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
 
     with collection_paused():
         cluster = build_cluster(scenario)
-        used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
+        profile = calibrated_profile(cluster.gpu, scenario.calibration)
         short = of_length(scenario, enough_microbatches(scenario))
-        found = memory_of_plan(make_plan(short, cluster, used), scenario.num_microbatches)
+        found = memory_of_plan(make_plan(short, cluster, profile), scenario.num_microbatches)
         if found is not None:
             return found
-        lowered = lower(short, cluster, profile=used)  # which pairs run as one is known when all is written
+        lowered = lower(
+            short, cluster, profile=profile
+        )  # which pairs run as one is known when all is written
         return _by_order(lowered.plan, _as_written(lowered), scenario.num_microbatches)
 
 
@@ -93,8 +94,8 @@ def enough_microbatches(scenario: Scenario) -> int:
 
 
 def memory_of_plan(plan: StepPlan, microbatches: int) -> MemoryByOrder | None:
-    """The memory of a step of so many microbatches, from a plan that has enough of them; None where its
-    orders overlap a forward with a backward."""
+    """The memory of a step of ``microbatches``, from a plan that has enough of them; None where its orders
+    overlap a forward with a backward."""
     from ..lowering.memory import memory_of_orders
 
     if overlaps(plan.orders):

@@ -44,8 +44,8 @@ class Period:
 
 
 def period_of(record: Record, microbatches: int, group: int, within: float) -> Period | None:
-    """The period of a step with so many ``microbatches`` in a group, if group number ``group`` (from 0) and
-    the next one are alike, else None. All times of the second must be later by the same, up to a share
+    """The period of a step with ``microbatches`` in each group, if group number ``group`` (from 0) and the
+    next one are alike, else None. All times of the second must be later by the same amount, up to a share
     ``within`` of it."""
     found, seconds, since_s = dict[int, float](), None, 0.0
     for r, program in enumerate(record.programs.classes):
@@ -68,7 +68,7 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
 def ends_alike(
     record: Record, r: int, first: Sequence[int], second: Sequence[int], seconds: float, limit_s: float
 ) -> bool:
-    """Whether the ops ``second`` of class ``r``, and what is inside them, end so many ``seconds`` after their
+    """Whether the ops ``second`` of class ``r``, and what is inside them, end ``seconds`` after their
     counterparts."""
     ends = record.end[r]
     if any(abs(ends[j] - ends[i] - seconds) > limit_s for i, j in zip(first, second, strict=True)):
@@ -85,8 +85,8 @@ def class_lead_s(
     seconds: float,
     limit_s: float,
 ) -> float | None:
-    """By how much the host of class ``r`` gets further ahead in a period of these ops; None if that varies,
-    or if something waits for the host."""
+    """How much further the host of class ``r`` gets ahead in a period of these ops; None if that varies, or
+    if something waits for the host."""
     ops, issued = record.programs.classes[r].ops, issues_s(record, r)
     later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
     own_s = min(later)

@@ -78,8 +78,8 @@ def extended(
 def _by_pairs(
     scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
 ) -> Extended[Run]:
-    """The same where full pipelines run pairs (pairs.py). A step that is not steady, whose hosts may still be
-    ahead of their GPUs, is followed by one twice as long."""
+    """Shorten a step whose full pipelines run pairs (pairs.py). A step that is not steady, because hosts may
+    still be ahead of their GPUs, is followed by one twice as long."""
     few, all_, turn = enough_for_pairs(scenario), scenario.num_microbatches, turn_of_pairs(scenario)
     worth_it = WORTH_TRYING
     while few * worth_it <= all_:

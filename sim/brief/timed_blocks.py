@@ -18,8 +18,8 @@ PARTS = 8
 
 @dataclass(kw_only=True)
 class TimedBlocks:
-    """Seconds of blocks on a GPU with so many ``sms``, of which their own collectives take theirs (0: they
-    take none); each distinct block is timed once."""
+    """Seconds of blocks on a GPU with ``sms`` SMs, of which their own collectives take theirs (0: they take
+    none); each distinct block is timed once."""
 
     sms: int
     blocks: dict[tuple[Block, float, int], float] = field(default_factory=dict)

@@ -148,8 +148,8 @@ def _cuts(ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int) ->
 def _period_at(
     record: Record, ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int, within: float
 ) -> Period | None:
-    """The same, with the first cut so many turns after the first backward of the rank that is furthest
-    ahead."""
+    """The period of a step whose first cut is ``settled`` turns after the first backward of the rank that is
+    furthest ahead."""
     cuts = _cuts(ranks, turns, settled)
     begins = [forwards for forwards, _ in ranks]
     return period_between(record, begins, cuts, turns.period, turns.compared, within)

@@ -32,8 +32,8 @@ def traces_of(programs: Programs, ranks: Sequence[RankClass], groups: ProcessGro
     traces = []
     for r, program in enumerate(programs.classes):
         writer = _Writer(r=r, names=names)
-        for index, op in enumerate(expand(program, lambda _: True).ops):
-            writer.write(index, op)
+        for op in expand(program, lambda _: True).ops:
+            writer.write(op)
         traces.append(
             ExecutionTrace(
                 file=source,
@@ -104,7 +104,7 @@ class _Writer:
     called: tuple[int, ...] = ()
     streams: dict[str, int] = field(default_factory=dict)
 
-    def write(self, index: int, op: Op) -> None:
+    def write(self, op: Op) -> None:
         """The call of an op, and the nodes that it starts."""
         call = self._add(
             f"launch {op.name}",

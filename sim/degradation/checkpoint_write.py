@@ -125,7 +125,7 @@ class CheckpointWrite:
     def phases(
         self, ranks: Iterable[int], at_s: float, lasts_s: float | None
     ) -> list[tuple[float, float, Degradation]]:
-        """From when to when in a step which of its effects are there; ``lasts_s`` for ``persist_s``."""
+        """Which effects a write has on a step, each from when to when; ``lasts_s`` replaces ``persist_s``."""
         ranks = list(ranks)
         written_s = at_s + self.stall_s
         still = Degradation(slow=dict.fromkeys(ranks, STILL), link_share=_out(ranks, self.left_in_stall))

@@ -44,7 +44,7 @@ class Replayed:
 
     @cached_property
     def seconds(self) -> Table:
-        """By class, the seconds of a step that it works, then those that it waits, ordered as WAITING."""
+        """Seconds of a step that each class works, then those that it waits, ordered as WAITING."""
         rows, stages = [], [one.pp for one in self.folded.ranks]
         for r in range(len(self.record.programs.classes)):
             time = rank_time(self.record, r, stages)
@@ -144,7 +144,7 @@ def stopped_ranks(state: Degradation) -> list[int]:
 
 
 def _relations(groups: ProcessGroups, struck: list[int]) -> Iterator[tuple[str, Mask]]:
-    """Every rank once, by the closest relation to a struck one; none where no rank is struck."""
+    """Every rank once, by its closest relation to a faulty one; none where no rank is faulty."""
     if not struck:
         return
     left = np.ones_like(groups.pipeline_rank, dtype=bool)

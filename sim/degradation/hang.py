@@ -1,4 +1,4 @@
-"""Who waits for a rank that has stopped, read from a replay that could not go on.
+"""Which ranks wait for one that has stopped, read from a replay that could not go on.
 
 A rank is blocked when its compute stream waits, directly or through what comes before, for a communication
 that never ends, from the end of its last kernel on or from when it enters that communication, whichever is
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Stuck:
-    """Where a class stands: ``since_s`` it does nothing but wait in a communication of ``axis``."""
+    """Where a class is stuck: since ``since_s`` it only waits in a communication of ``axis``."""
 
     since_s: float
     axis: str
@@ -105,7 +105,7 @@ def _waiters(name: str, classes: Ids, stuck: dict[int, Stuck]) -> Waiters:
 
 
 def _stuck(record: Record, r: int) -> Stuck | None:
-    """Where a class waits for ever; None: it has done all of its step."""
+    """Where a class waits for ever; None if it has completed its step."""
     if all(end >= 0 for end in record.end[r]):
         return None
     for ops, start, end in _unfinished(record, r):

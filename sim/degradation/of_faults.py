@@ -1,4 +1,5 @@
-"""What a fault in the shared words does to a step: which ranks are slow, which links are weak or gone.
+"""What a fault, in the words that all kinds share, does to a step: which ranks are slow, which links are weak
+or gone.
 
 Knows targets, hosts and switches; when in the step is windows.py's to say.
 
@@ -156,7 +157,7 @@ def degradation_of(events: Iterable[Event], job: Job) -> Degradation:
 
 
 def combined(degradations: Iterable[Degradation]) -> Degradation:
-    """Several at once, without what comes to nothing."""
+    """Several degradations at once, without those that change nothing."""
     found = together(degradations)
     return Degradation(
         slow={rank: factor for rank, factor in found.slow.items() if factor != 1.0},
@@ -230,7 +231,8 @@ def _weak(event: Event, job: Job, field: str) -> Degradation:
 
 
 def _flap(event: Event, job: Job, field: str) -> Degradation:
-    """Nothing gets through; what waits in the transport goes on when the link is up again."""
+    """A flapping link: nothing gets through, and what waits in the transport goes on when the link is up
+    again."""
     down_s = lasts_s(event)
     assert down_s is not None
     if down_s > job.flap_budget_s:
@@ -273,7 +275,8 @@ def _nic_lost(event: Event, job: Job, field: str) -> Degradation:
 
 
 def _leaf_lost(event: Event, job: Job, field: str) -> Degradation:
-    """One leaf switch of the unit: where a host has several leaves, which of them makes no difference."""
+    """The loss of one leaf switch of a unit; where a host has several leaves, which of them makes no
+    difference."""
     _without(event, field, "slow_factor")
     _has_network(job, field)
     hosts = job.machine.nodes_of(event.where)

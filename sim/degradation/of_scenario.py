@@ -38,7 +38,7 @@ def faults_in(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple
 
 
 def of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
-    """Without those of the scenario that strike later steps."""
+    """The events without those of the scenario that strike later steps."""
     later = begins_after(beginning(scenario.faults), step_s)
     return tuple(event for event in events if event not in later)
 
@@ -75,7 +75,7 @@ def degradation_in(
 
 
 def speeds_in(lowered: Lowered) -> Speeds:
-    """By rank, the speed of its GPU in the first draw of the cluster."""
+    """The speed of every rank's GPU in the first draw of the cluster."""
     spec = lowered.plan.scenario.cluster.variation
     assert spec is not None
     return rank_speeds(spec, _machine(lowered.plan.scenario), 0, lowered.plan.placed.gpu)[0]

@@ -57,9 +57,8 @@ def gpus_by_speed(lowered: Lowered, machine: Machine, draw: int) -> Ids:
 
 
 def rank_speeds(spec: VariationSpec, machine: Machine, draw: int, gpu: Ids) -> tuple[Speeds, ...]:
-    """By rank, the speed of its GPU, of that's memory, and of its way into the network; ``gpu`` is where each
-    runs.
-    """
+    """The speed of every rank's GPU, of its memory and of its way into the network; ``gpu`` is where each
+    rank runs."""
     size = {
         "gpu": 1,
         "host": machine.gpus_per_node,

@@ -53,7 +53,7 @@ def degradation_over_time(events: Sequence[Event], job: Job) -> Degradation:
 
 
 def _phases(event: Event, job: Job) -> list[tuple[float, float, Degradation]]:
-    """From when to when what of a fault is there."""
+    """The effects of a fault, each with its begin and end."""
     if event.kind != WRITES:
         return [(*window(event), degradation_of([event], job))]
     assert job.checkpoint is not None
@@ -66,7 +66,7 @@ def begins_after(events: Sequence[Event], step_s: float) -> tuple[Event, ...]:
 
 
 def _going(state: Degradation) -> Degradation:
-    """Without ranks that hang: a step begins with all."""
+    """The state without ranks that hang: a step begins with all ranks."""
     if all(math.isfinite(factor) for factor in state.slow.values()):
         return state
     return replace(state, slow={rank: slow for rank, slow in state.slow.items() if math.isfinite(slow)})

@@ -55,9 +55,8 @@ class BlockInDetail:
         return not any(chain.awaited or chain.holds for chain in self.others)
 
     def give_up(self) -> None:
-        """Run nothing more, for who runs the block as a whole from here on. Streams that were to go on at
-        this very moment do not begin their ops besides.
-        """
+        """Stop running ops: the block runs as a whole from here on. Streams that were to go on at this very
+        moment do not begin their ops."""
         self.block.waiting.clear()
         for chain in self.others:
             chain.given_up = True
@@ -71,7 +70,7 @@ class BlockInDetail:
         self.over()
 
     def _chains(self) -> Iterator[Chain]:
-        """Its streams beside that of its kernels, each begun."""
+        """Begin every stream of the block except that of its kernels."""
         place, block = self.place, self.block
         for stream, rows in place.block.streams.items():
             if stream == "compute":

@@ -48,7 +48,7 @@ class BlockRun:
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
-        """Its time by what the compute stream did; nothing where it never ends."""
+        """Seconds of the run by what the compute stream did; empty where it never ends."""
         times = self.start, self.begin, self.end
         return block_parts(self.block.ops, times, self.first) if max(self.end, default=0.0) < math.inf else {}
 
@@ -59,7 +59,7 @@ class BlockRun:
 
     @cached_property
     def busy(self) -> Mapping[str, Sequence[tuple[float, float]]]:
-        """By link of its rank, when its collectives move something there, the earliest first."""
+        """When its collectives use each link of its rank, the earliest first."""
         found: dict[str, list[tuple[float, float]]] = {}
         for i, transfer in self.block.transfers:
             begin = self.begin[i]
@@ -163,7 +163,7 @@ class RepeatedRun:
         return bisect_right(self._ends, since + SLACK_S)
 
     def leads_s(self, repeated: RepeatedBlocks) -> list[float]:
-        """By block, the least lead of the host in seconds with which no op waits for it from that block on.
+        """The least lead of the host in seconds with which no op waits for it, from each block on.
 
         It is the lead when the block is reached, and holds for a run in which no op waits for the host.
         """
@@ -217,7 +217,7 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
 
 
 def parts_of(runs: Sequence[BlockRun]) -> dict[str, float]:
-    """Their seconds by what the compute stream did; blocks in a row are often one and the same run."""
+    """Seconds of ``runs`` by what the compute stream did; blocks in a row are often one and the same run."""
     if len(runs) == 1:
         return dict(runs[0].parts)
     counts = Counter(map(id, runs))

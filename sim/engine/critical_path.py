@@ -53,11 +53,9 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         return max(0.0, min(last, until) - max(first, since))
 
     parts, known = dict[str, float](), dict[Hashable, PathPart]()
-    lasts = [max(ends, default=0.0) for ends in record.end]
-    now = max(lasts)
-    at = lasts.index(now), record.end[lasts.index(now)].index(now)
+    at, now = _last_op(record)
     predecessors = [record.predecessors(r) for r in range(len(record.programs.classes))]
-    while now > since:  # what lies before is not asked for
+    while now > since and at[1] >= 0:  # until the step begins, or nothing before is asked for
         r, i = at
         start, begin = record.start[r][i], record.begin[r][i]
         late = _late_blocks(record, at, now)
@@ -65,8 +63,6 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
             share = inside(late.until, now) / (sum(late.since.values()) or 1.0)
             sum_up(parts, {NAMES.get(name, name): share * s for name, s in late.since.items() if share})
             at, now = _behind_host(record, at, late.until, parts, inside)
-            if at[1] < 0:
-                break
             continue
         _attribute(record, at, record.programs.classes[r].ops[i], inside(begin, now), parts, known)
         source = record.released(r, i)
@@ -80,8 +76,6 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         ended = record.end[at[0]][before]
         if ended < now and _issued_late(record, at, now):
             at, now = _behind_host(record, at, now, parts, inside)
-            if at[1] < 0:
-                break
             continue
         if ended < now:
             _add(parts, "host", inside(ended, now))
@@ -91,6 +85,14 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         for name, seconds in part.named.items():
             _add(parts, NAMES.get(name, name), seconds * part.on_path / part.whole_s)
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _last_op(record: Record) -> tuple[tuple[int, int], float]:
+    """The op that ends last, by its class and index, and when that is."""
+    lasts = [max(ends, default=0.0) for ends in record.end]
+    now = max(lasts)
+    r = lasts.index(now)
+    return (r, record.end[r].index(now)), now
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def _attribute(
     parts: dict[str, float],
     known: dict[Hashable, PathPart],
 ) -> None:
-    """Add so many seconds of an op to the ``parts``, or to what is ``known`` of its repeated blocks: by their
+    """Add ``seconds`` of an op to the ``parts``, or to what is ``known`` of its repeated blocks: by their
     run, or by class and op where these ran in pieces."""
     if seconds <= 0:
         return

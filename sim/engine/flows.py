@@ -139,7 +139,7 @@ class Flows:
         self._ends_later(number, self._flows[number].ends)
 
     def _ends_later(self, number: int, told: float) -> None:
-        """Tell others if a flow ends later than they were told."""
+        """Notify those who wait for a flow if it ends later than it was to."""
         if self._ends_at(number) > told + SLACK_S and self.disturbs is not None:
             self.disturbs(self._demands[number])
 
@@ -302,7 +302,7 @@ class Flows:
             self._set_rate(number, flow, *solo)
 
     def _meets_lent(self, demand: Demand) -> None:
-        """Tell those who hold lent flows that a flow begins which may slow these."""
+        """Notify the holders of lent flows that a flow begins which may slow these."""
         for link in demand.links:
             if self._at.crowded(link):
                 for number in self._at.on(link):

@@ -82,7 +82,7 @@ class Gathering:
         return self.ways is None or (number > self.detail and self.ways[number] == "together")
 
     def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
-        """A member comes to run its repeated blocks as a whole; the last one sets all in motion."""
+        """Let a member run its repeated blocks as a whole; when the last one has come, all begin."""
         if len(self.group.members) == 1:
             lead_s = here.lead_s if here.lead_s > 0 else 0.0
             run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
@@ -122,7 +122,7 @@ class Gathering:
                 self.open(runs)
 
     def _plan(self, runs: Runs) -> None:
-        """The runs of those who are here; who is not never comes."""
+        """The runs of the members that are here; the others never come."""
         here, members = self.here, self.group.members
         zero = min([one.at for one in here.values()])
         arrivals = []

@@ -1,4 +1,4 @@
-"""Who is on which link, and which links can be full with them.
+"""Which flows use which link, and which links they can fill.
 
 A flow never moves faster than it would with its links to itself, so a link that holds all of its flows at
 that rate slows none of them: flows that meet on such links alone have nothing to do with one another.
@@ -74,7 +74,7 @@ class Occupancy:
         return self._weights[link].items()
 
     def crowd(self, demand: Demand) -> Crowd:
-        """Of a flow's links, those that can be full, each with the flows there and their weights."""
+        """The links of a flow that can be full, each with the flows there and their weights."""
         return tuple(pair for pair in demand.weights if self.crowded(pair[0]))
 
     def component(

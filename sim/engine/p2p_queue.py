@@ -46,7 +46,7 @@ class P2PQueue:
                 self._post(i)
 
     def lose(self, indices: Iterable[int]) -> None:
-        """One of the ops that each of these exchanges waited for has ended."""
+        """Note that one of the ops that each of these exchanges waited for has ended."""
         if self.rank.stopped:
             return
         for i in indices:
@@ -58,7 +58,7 @@ class P2PQueue:
             self._post(i)
 
     def receives(self, sender: int, tag: str) -> tuple[float, int] | None:
-        """When a receive that waits for the host alone is posted, and its index, for the one who asks first.
+        """When a receive that waits for the host alone is posted, and its index, for the first that asks.
 
         None where there is none.
         """
@@ -131,7 +131,7 @@ class Message:
         self._sender, self._i, self._receiver, self._j = sender, i, receiver, j
 
     def happen(self, value: tuple[float, Source]) -> None:
-        """It has ended; ``value`` says when it began, and whose arrival began it."""
+        """End the message; ``value`` says when it began, and whose arrival began it."""
         now = self._sender.env.time
         self._sender.over(self._i, value, now)
         self._receiver.over(self._j, value, now)

@@ -1,4 +1,4 @@
-"""What goes on on one class of ranks: SMs and HBM held, what moves, and who must hear of a change."""
+"""The state of one class of ranks: SMs and HBM held, what moves, and what must be notified of a change."""
 
 from __future__ import annotations
 

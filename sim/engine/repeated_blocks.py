@@ -96,7 +96,7 @@ class RepeatedBlocksReplay:
         return None, gathering
 
     def has_run(self, blocks: RankBlocks) -> None:
-        """All of these blocks have run: tell who awaits one of their streams."""
+        """Note that all of these blocks have run, and notify what awaits one of their streams."""
         if blocks.rank.awaited:
             for stream in blocks.repeated.last_on:
                 blocks.rank.ended_on(blocks.i, stream)

@@ -75,7 +75,7 @@ class Scope:
     lose: Callable[[Iterable[int]], None] | None = None
 
     def ended(self, i: int) -> Signal:
-        """What tells that op ``i``, which has not ended, ends."""
+        """The signal that op ``i``, which has not ended, gives when it ends."""
         found = self.waiting.get(i)
         if isinstance(found, Signal):
             return found
@@ -121,8 +121,8 @@ class Scope:
         self.source[i] = r << BITS | k
 
     def ends(self, i: int, now: float, last: Began | None = None) -> None:
-        """End op ``i``, and tell those who wait for it. Messages began with the ``last`` of them: when,
-        and by whose arrival."""
+        """End op ``i``, and notify what waits for it. Messages began with the ``last`` of them: when, and by
+        whose arrival."""
         self.end[i] = now
         if last is not None:
             began, (r, k) = last

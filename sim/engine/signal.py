@@ -1,4 +1,4 @@
-"""Something that happens once: callbacks hear at once, and so does a process that waits.
+"""An event that happens once: callbacks run at once, and so does a process that waits.
 
 A step waits for a hundred thousand ends: an entry of the queue for each would double those of a replay.
 """
@@ -53,7 +53,7 @@ class Signal:
         return self._event
 
     def happen(self, value: Any = None) -> None:
-        """Tell all who wait, processes last: they go on with what comes after all this."""
+        """Notify everything that waits, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
         callback = self._callback
         if callback is not None:

@@ -1,4 +1,4 @@
-"""One block at a time, together with the flows of its own rank that share its links.
+"""Blocks run one at a time, each together with the flows of its own rank that share its links.
 
 Such flows are, for example, reductions of gradients. While nothing else touches these links, block and flows
 depend on one another alone, so their whole course is computed at once (alone.py) and remembered for equal
@@ -59,7 +59,7 @@ class BlockPlace:
         return self.lead_s(now) > (self.block.issued_s[-1] if self.block.ops else 0.0)
 
     def opened(self, record: Record) -> Scope:
-        """Its times, which are recorded from now on."""
+        """Open the block: its times, which are recorded from now on."""
         if self.times is None:
             at = None if self.issued_at is None else self.issued_at + self.repeated.issued_s[self.number]
             self.times = block_scope(self.block, self.scope.r, issued_at=at, tag=self.tag)
@@ -126,8 +126,8 @@ class SingleBlocks:
         return lent
 
     def _lend(self, blocks: Interruptible, place: BlockPlace, lent: SingleRun) -> None:
-        """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
-        there."""
+        """Notify the other ranks of each flow of when it ends, so that ``blocks`` open if a communication
+        meets it there."""
         rank = self.ranks[place.scope.r]
         for (number, demand), named, ended in zip(lent.demands.items(), lent.named, lent.ended, strict=True):
             if len(named.links) < len(demand.links):  # it leaves the rank
@@ -243,7 +243,7 @@ class SingleBlocks:
 
 
 def _most(flows: Iterable[Flow]) -> dict[str, float]:
-    """By link of their rank, the bytes per second that they put there by themselves."""
+    """The bytes per second that flows put on each link of their rank when nothing else uses it."""
     found: dict[str, float] = {}
     for flow in flows:
         for link, weight in flow.demand.weights:

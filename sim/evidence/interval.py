@@ -57,8 +57,8 @@ def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: StepPla
 
 
 def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *, microbatches: int) -> Doubt:
-    """What is uncertain about a step of so many ``microbatches``, whatever measured steps say of it; ``plan``
-    may be that of a shorter one."""
+    """What is uncertain about a step of ``microbatches``, whatever measured steps say of it; ``plan`` may be
+    that of a shorter one."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     checks = share_of_checks(plan, microbatches) if shares.get("host", 0.0) else 0.0
     kernels = unmeasured_kernels(shares, plan)
@@ -130,7 +130,8 @@ def _reaching(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredStep
 
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """What measured steps of the user's own leave open; what lies beyond measurements as without them."""
+    """The uncertainty that the user's own measured steps leave; what lies outside measured ranges counts as
+    without them."""
     spread, count = steps.sources.of_trainer(read=doubt.read).of_kernels(doubt.kernels_sigma), len(doubt.own)
     left = after_own(spread, doubt.own)
     seen = f"{count} measured step{'s' * (count > 1)} of the profile; stepsim calibrate residuals"
@@ -303,7 +304,7 @@ def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, flo
 
 
 def _messages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Those of the ``shares`` of the critical path that communicate."""
+    """The ``shares`` of the critical path that are communication."""
     return {name: share for name, share in shares.items() if name not in (*_KERNELS, *_HOST) and share > 0}
 
 

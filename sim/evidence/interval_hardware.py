@@ -60,7 +60,7 @@ def unmeasured_hardware(
 
 
 def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalPart | None:
-    """What products and attention are in doubt by on a GPU without a shipped profile; None elsewhere, and
+    """What GEMMs and attention are in doubt by on a GPU without a shipped profile; None elsewhere, and
     where curves of the user's own measured them all. Of a step in which these measured a part, the
     standard deviation is that of the rest, over all of it."""
     gpu = plan.cluster.gpu
@@ -77,7 +77,7 @@ def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalP
 
 
 def _known_host(gpu: Gpu) -> bool:
-    """Whether how the GPUs of a host meet is that of a GPU that was measured."""
+    """Whether the GPUs of a host are joined as those of a GPU that was measured."""
     if gpu.measured_as not in profile_names():
         return False
     as_sold = get_gpu(gpu.measured_as)
@@ -88,7 +88,7 @@ _LINKS = ("nvlink_bytes_per_s", "nvlink_domain", "pcie_bytes_per_s", "peer_acces
 
 
 def _carried_products(plan: StepPlan) -> bool:
-    """Whether a type of the step's matrix products runs at a rate that another GPU reached."""
+    """Whether a type of the step's GEMMs runs at a rate that another GPU reached."""
     carried = {rate.dtype: rate.provenance.carried for rate in plan.profile.gemm.rates}
     types = {kernel.dtype for kernel in plan.kernels if isinstance(kernel, Gemm)}
     return any(carried.get(dtype, carried.get("bf16", True)) for dtype in types)

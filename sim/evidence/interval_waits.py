@@ -1,4 +1,4 @@
-"""The part of a step's communication by which GPUs wait for the slowest among those that they meet.
+"""The share of a step's communication that is waiting for the slowest GPU of a group.
 
 Ranks that split tensors or a sequence meet in every layer, but only one another: they wait for the slowest of
 their own group, whatever the size of the job. Messages between stages, exchanges of experts and collectives

@@ -35,7 +35,7 @@ between measured ones, or smaller than these, needs no extrapolation that its ke
 
 EXPERTS = ("experts", "experts_across_domains")
 """Doubts about models with routed experts, whatever was measured: imbalance, permutation and grouped
-products, and the exchange of tokens between NVLink domains."""
+GEMMs, and the exchange of tokens between NVLink domains."""
 
 WAITS = "waits"
 """The doubt about communication that each doubling of the GPUs adds. A collective ends when its slowest rank
@@ -101,7 +101,7 @@ class Doubt:
 
     @property
     def kernels_sigma(self) -> float:
-        """The standard deviation of products and attention of a GPU that nobody measured; else 0."""
+        """The standard deviation of GEMMs and attention of a GPU that nobody measured; else 0."""
         return self.kernels.sigma if self.kernels else 0.0
 
     @property

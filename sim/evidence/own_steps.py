@@ -67,7 +67,7 @@ class SourceSpread:
         )
 
     def of_kernels(self, sigma: float) -> SourceSpread:
-        """The spreads where products and attention are in doubt by ``sigma`` besides, as they are on a GPU
+        """The spreads where GEMMs and attention are in doubt by ``sigma`` besides, as they are on a GPU
         whose kernels nobody measured: a step of that GPU then says the more of them."""
         return replace(self, matrix=math.hypot(self.matrix, sigma)) if sigma else self
 
@@ -95,7 +95,7 @@ class StepSample:
 
     @property
     def loads(self) -> NDArray[np.float64]:
-        """By how much each factor, and a second of fixed time, moves the logarithm of the step time."""
+        """How much each factor, and a second of fixed time, moves the logarithm of the step time."""
         return np.array([*(self.shares.get(cause, 0.0) for cause in CAUSES), 1.0 / self.step_s])
 
 
@@ -124,7 +124,7 @@ class Conditioned:
 
     @property
     def pulls(self) -> NDArray[np.float64]:
-        """By step seen, the logarithm of how much longer steps of its kind take than the factors say."""
+        """The logarithm of how much longer steps of its kind take than the factors say, by step seen."""
         found: NDArray[np.float64] = self.spread.kind**2 * self.weights
         return found
 

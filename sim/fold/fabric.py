@@ -45,8 +45,9 @@ SLACK = 1 - 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """Who crosses which link. Entry e: ``owner[e]``, an instance of a communicator or the rank that sends
-    a message, puts ``weight[e]`` bytes on ``link[e]`` for each byte that a member sends through its NIC."""
+    """The communications that cross each link. Entry e: ``owner[e]``, an instance of a communicator or the
+    rank that sends a message, puts ``weight[e]`` bytes on ``link[e]`` for each byte that a member sends
+    through its NIC."""
 
     owner: Ids
     link: Ids
@@ -91,7 +92,7 @@ def fabric_of(lowered: Lowered, ranks: Ranks, degradation: Degradation) -> Cross
     found = dict(uses(lowered, ranks, topology, degradation))
     if not found:
         return None
-    return kept(found, topology, cluster, degradation, ranks.world)
+    return kept(found, topology, cluster, degradation)
 
 
 def uses(
@@ -166,7 +167,7 @@ def routed(
 
 
 def looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
-    """By family of links, whether they belong to the fabric; in a custom graph all do."""
+    """Whether each family of links belongs to the fabric; in a custom graph all do."""
     families = topology.links.families
     if not isinstance(topology, RegularTopology):
         return np.ones(len(families), dtype=bool)
@@ -182,10 +183,8 @@ def kept(
     topology: Topology,
     cluster: Cluster,
     degradation: Degradation,
-    world: int,
 ) -> CrossedFabric | None:
-    """Of the links that were ``found``, those that can bind; None if none can. ``world`` is the number of
-    ranks."""
+    """The links among those ``found`` that can bind; None if none can."""
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
     for state, rates in zip(degradation.states, capacity, strict=True):
@@ -193,7 +192,7 @@ def kept(
             rates[ids == damaged] *= left
     parts = np.split(numbers, np.cumsum([len(use.link) for use in found.values()])[:-1])
     most = cluster.nic_bytes_per_s_per_gpu * np.minimum(
-        *(_most(found, parts, end, world, len(ids)) for end in ("sender", "receiver"))
+        *(_most(found, parts, end, len(ids)) for end in ("sender", "receiver"))
     )
     binds = np.minimum.reduce(capacity) < most * SLACK
     if not binds.any():
@@ -221,10 +220,9 @@ def _most(
     found: Mapping[Use, Routed],
     parts: list[Ids],
     end: str,
-    world: int,
     links: int,
 ) -> NDArray[np.float64]:
-    """By link, the most that the ranks at one end can put on it, in units of a NIC's full rate."""
+    """The most that the ranks at one end can put on each link, in units of a NIC's full rate."""
     keys, loads = [], []
     for use, link in zip(found.values(), parts, strict=True):
         key, where = np.unique(getattr(use, end) * links + link, return_inverse=True)

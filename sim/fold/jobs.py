@@ -116,7 +116,7 @@ def _fabric(
         rank += ranks.world
     if not found:
         return None
-    return kept({use: _all(parts) for use, parts in found.items()}, topology, cluster, degradation, rank)
+    return kept({use: _all(parts) for use, parts in found.items()}, topology, cluster, degradation)
 
 
 def _numbered_from(use: Routed, owner: int, rank: int) -> Routed:

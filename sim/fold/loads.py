@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def link_loads(lowered: Lowered, step_s: float) -> dict[str, float]:
-    """By the name of each link that carries anything, its mean load over the step from 0 to 1. Trunks
+    """The mean load of each link that carries anything, from 0 to 1 over the step, by the link's name. Trunks
     under an even spread count as one link (``leaf 0 -> spines 0``)."""
     ranks, cluster = ranks_of(lowered), lowered.plan.cluster
     if not cluster.interconnect.connects_hosts:

@@ -1,4 +1,5 @@
-"""Every rank of a job: what it runs, whom it meets, and what is wrong with it. Arrays, no loops over ranks.
+"""Every rank of a job: what it runs, which ranks it communicates with, and what is wrong with it. Arrays, no
+loops over ranks.
 
 Ranks run the program of their pipeline rank. A communicator of the programs (tp, dp, world, ...) stands
 for one instance per group of ranks; a message goes to the rank of the other stage in the same replica.
@@ -47,7 +48,7 @@ HEALTHY = Degradation()
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """What each rank runs and whom it meets.
+    """What each rank runs, and which ranks it communicates with.
 
     ``signature[rank]`` is its program and ``stage[rank]`` its pipeline rank. ``instance[name][rank]`` is its
     instance of a communicator that programs call and that joins ranks (-1: none). ``peer[q][rank]`` is the
@@ -90,8 +91,7 @@ def ranks_of(lowered: Lowered) -> Ranks:
 
 
 def _numbered_where(here: NDArray[np.bool_], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The groups of the ranks that are ``here``, numbered anew from 0 without gaps; -1 for all other
-    ranks."""
+    """The groups of the ranks that are ``here``, renumbered from 0 without gaps; -1 for all other ranks."""
     found = np.full(len(number), -1, dtype=np.int64)
     found[here] = np.unique(number[here], return_inverse=True)[1].ravel()
     return found

@@ -93,7 +93,7 @@ class _Rows:
             colours = refined
 
     def _sums(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """By vertex, the sum of the ``values`` of its edges, modulo 2**64."""
+        """The sum of the ``values`` of each vertex's edges, modulo 2**64."""
         total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(values, dtype=np.uint64)])
         sums: NDArray[np.uint64] = total[self.start + self.degree] - total[self.start]
         return sums

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 
-def refine_from(stable: Ids, start: Ids, edges: Edges, new: Edges | None = None, *, seed: int = 0) -> Ids:
+def refine_from(stable: Ids, start: Ids, edges: Edges, new: Edges | None = None) -> Ids:
     """The same partition as ``refine`` finds for ``start``, computed from ``stable``, which must be
     equitable.
 
     ``new`` are the edges among ``edges`` that ``stable`` did not take into account. Vertices with equal
     colours in ``start`` may have different colours in ``stable``.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     colours = numbered(stable)
     changed = _parted(colours, np.arange(len(colours)), start)
     if new is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def share_of_checks(plan: StepPlan, microbatches: int) -> float:
-    """The share of checks in the host time of a step of so many ``microbatches``, of the rank whose host has
-    the most to do; ``plan`` may be that of a shorter step."""
+    """The share of checks in the host time of a step of ``microbatches``, of the rank whose host has the most
+    to do; ``plan`` may be that of a shorter step."""
     if not plan.communication.checked:
         return 0.0
     whole, launches = (_host_s(plan, microbatches, checked=checked) for checked in (True, False))

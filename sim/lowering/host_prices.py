@@ -14,7 +14,7 @@ from .layers.layer_builder import LoopPrices
 PRODUCT_IN_LOOP_S, KERNEL_IN_LOOP_S = 13.48e-6, 6e-6
 """The most that launches which a loop in C++ issues cost a host of x86.
 
-For a product torch's whole Linear forward, with Python and autograd around its one launch (TransformerEngine
+For a GEMM torch's whole Linear forward, with Python and autograd around its one launch (TransformerEngine
 issue 2053, a DGX H100). For any other kernel CUDA's own launch: on Grace that is what fewer kernels of a
 router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md).
 """

@@ -15,13 +15,12 @@ from ...kernels.kernel import Kernel
 from ..program.program import Compute
 
 if TYPE_CHECKING:
-    from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
     from .layers.local_shape import LocalShape
 
 
 _SAME = 1e-9
-"""Shares of a product that differ by less are the same."""
+"""Shares of a GEMM that differ by less are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class LayerKernel:
     columns: int = 0
 
 
-def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> tuple[LayerKernel, ...]:
+def layer_kernels(scenario: Scenario) -> tuple[LayerKernel, ...]:
     """Kernels of one layer of the kind that the model has most, forward then backward, in issue order.
 
     Raises NotSupported naming the field that cannot be modelled.
@@ -53,7 +52,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     from .lower import make_plan
 
     cluster = cluster_of(scenario.cluster)
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu, scenario.calibration))
+    plan = make_plan(scenario, cluster, calibrated_profile(cluster.gpu, scenario.calibration))
     runs = [run for stage in plan.stages for run in stage.runs]
     held = Counter({replace(run, count=1): 0 for run in runs})
     for run in runs:
@@ -73,7 +72,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
         ops = [op for op in block.ops if op.category == "compute"]
         done = 0.0
         for op, (kernel, cost_s) in zip(ops, priced, strict=True):
-            # Chunks of an overlapped product are priced as the whole, each for its share (LayerBuilder.part).
+            # Chunks of an overlapped GEMM are priced as the whole, each for its share (LayerBuilder.part).
             share = op.work.seconds / cost_s if isinstance(op.work, Compute) and cost_s else 1.0
             if done < _SAME:
                 found.append(_layer_kernel(op.name, build is forward_block, kernel, cost_s, local))

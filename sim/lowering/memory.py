@@ -265,7 +265,7 @@ def optimizer_bytes(plan: StepPlan, r: int, master: float) -> float:
 def workspace_bytes(local: LocalShape, software: Software) -> float:
     """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
 
-    The widest of unfused attention are its scores: a buffer that the product is written to, which no
+    The widest of unfused attention are its scores: a buffer that the GEMM is written to, which no
     backward needs (Megatron-LM ``matmul_input_buffer``), and the gradient of that size. Those of context
     parallelism are what comes from other ranks.
     """

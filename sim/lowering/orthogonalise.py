@@ -46,7 +46,7 @@ GATHERED_BYTES, EXCHANGED_BYTES, FP32_BYTES = 2, 2, 4
 """For each element of a momentum that travels: gathered over DP, exchanged by Dion, and sent by others."""
 
 FIRST_HALF = 14 / 24
-"""The part of the bytes of Muon's update that precedes the products: gradient, momentum, copy in BF16."""
+"""The part of the bytes of Muon's update that precedes the GEMMs: gradient, momentum, copy in BF16."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Buffers that the caching allocator reserves anew, since no block that activations have freed can hold them.
+"""Buffers for which the caching allocator reserves new memory, since no block that activations have freed can
+hold them.
 
 torch's caching allocator serves a request from the smallest free block that holds it, splits what is left of
 that, and joins nothing that was allocated apart. When a step ends, what is free are blocks of activations,

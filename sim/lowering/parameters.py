@@ -173,12 +173,11 @@ def prediction_parameters(shape: LocalShape) -> Iterator[Parameter]:
     yield Parameter(name="joint projection", shape=joint, sharded_over=("tp",))
 
 
-def norm_parameters(name: str, shape: LocalShape, *, width: int | None = None) -> Iterator[Parameter]:
-    """A weight, as wide as the residual stream unless a ``width`` is given; LayerNorm has a bias too."""
-    wide = width or shape.hidden
-    yield Parameter(name=name, shape=(wide,))
+def norm_parameters(name: str, shape: LocalShape) -> Iterator[Parameter]:
+    """A weight as wide as the residual stream; LayerNorm has a bias too."""
+    yield Parameter(name=name, shape=(shape.hidden,))
     if not shape.rms_norm:
-        yield Parameter(name=f"{name} bias", shape=(wide,))
+        yield Parameter(name=f"{name} bias", shape=(shape.hidden,))
 
 
 def table_parameter(name: str, shape: LocalShape) -> Parameter:
@@ -187,7 +186,7 @@ def table_parameter(name: str, shape: LocalShape) -> Parameter:
 
 
 def position_parameters(shape: LocalShape, positions: int) -> Iterator[Parameter]:
-    """A learned table of so many positions, whole on every rank."""
+    """A learned table of ``positions``, whole on every rank."""
     if positions:
         yield Parameter(name="position", shape=(positions, shape.hidden))
 
@@ -198,5 +197,5 @@ def count_of(parameters: Iterable[Parameter]) -> int:
 
 
 def matrices_of(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """The parameters with rows and columns: what matrix products run on."""
+    """The parameters with rows and columns: what GEMMs run on."""
     return tuple(parameter for parameter in parameters if parameter.is_matrix)

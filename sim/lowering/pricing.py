@@ -114,7 +114,7 @@ def _exchange_pricing(
 
 
 def _router(scenario: Scenario) -> Router:
-    """Where tokens go; a dense model exchanges none, so that its router may say anything."""
+    """How the router spreads tokens; a dense model exchanges none, so that any router will do."""
     moe = scenario.model.moe
     if moe is None:
         return Router(experts=1, topk=1, copies=1.0)

@@ -138,7 +138,7 @@ class ProcessGroups:
 
     @cached_property
     def pipeline_rank(self) -> Ids:
-        """By rank, its pipeline rank."""
+        """The pipeline rank of every rank."""
         return self.number(("place",))
 
     def of(self, along: str | tuple[str, ...]) -> Ids:
@@ -155,14 +155,14 @@ class ProcessGroups:
         return grid.transpose([*apart, *within]).reshape(-1, size)
 
     def number(self, along: str | tuple[str, ...]) -> Ids:
-        """By rank, the number of its group: its row in ``of``."""
+        """The number of every rank's group: its row in ``of``."""
         rows = self.of(along)
         number = np.empty(rows.size, dtype=np.int64)
         number[rows] = np.arange(len(rows))[:, np.newaxis]
         return number
 
     def place(self, along: str | tuple[str, ...]) -> Ids:
-        """By rank, its place in its group: its column in ``of``."""
+        """Every rank's place in its group: its column in ``of``."""
         rows = self.of(along)
         place = np.empty(rows.size, dtype=np.int64)
         place[rows] = np.arange(rows.shape[1])

@@ -1,4 +1,4 @@
-"""What a schedule is told of a step: the costs and memory of its actions.
+"""What a schedule knows of a step: the costs and memory of its actions.
 
 Schedules that search (zb, zb-v-greedy) ask for times and memory. They get those of the median stage from
 the kernel model, in whole microseconds and bytes, as the zero-bubble runtime gives them what it has

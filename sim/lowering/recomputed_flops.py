@@ -40,8 +40,8 @@ def recomputed_layer_flops(
 ) -> float:
     """FLOPs of recomputing layer number ``layer`` once, for ``tokens`` tokens of all sequences.
 
-    ``modules`` run again (``full`` is all of it, but the last product of a dense layer where recomputation
-    ``stops_early``); or, where ``keep`` is given, all operators but those (by_operators), the last product of
+    ``modules`` run again (``full`` is all of it, but the last GEMM of a dense layer where recomputation
+    ``stops_early``); or, where ``keep`` is given, all operators but those (by_operators), the last GEMM of
     experts too where backward has ``rows_read`` that came home. A layer of multi-token ``prediction`` makes
     its stream of two first.
     """
@@ -71,7 +71,7 @@ def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
 
 
 def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str], rows_read: bool) -> int:
-    """Parameters that a token meets again in matrix products whose outputs are not kept; the last product of
+    """Parameters that a token meets again in GEMMs whose outputs are not kept; the last GEMM of
     an MLP is never needed again, that of experts where ``rows_read``.
 
     The order is that in which they run; router and routed experts are no plain GEMMs.

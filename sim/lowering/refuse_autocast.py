@@ -1,4 +1,4 @@
-"""What is not told of steps under torch.autocast: refused by field."""
+"""What is not modelled of steps under torch.autocast: refused by field."""
 
 from __future__ import annotations
 

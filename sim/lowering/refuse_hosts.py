@@ -13,7 +13,7 @@ BLOCKS = "set software.host.launch_blocking to false, since nothing does where l
 
 
 def refuse_launches(scenario: Scenario) -> None:
-    """Nothing runs beside a kernel whose launch blocks."""
+    """Refuse overlaps where kernel launches block the host: nothing runs beside a kernel then."""
     software = scenario.software
     if not software.host.launch_blocking:
         return

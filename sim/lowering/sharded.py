@@ -193,7 +193,7 @@ class Sharding:
 
     def _narrow(self) -> float:
         """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself
-        takes the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer).
+        takes the copy that its GEMMs read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer).
         """
         local = self.plan.local
         size = local.weights.gathered
@@ -215,7 +215,7 @@ class Sharding:
         ]
         matrices[-1] += sum(each.elements for each in tensors if not each.is_matrix)
         experts = sum(each.is_matrix for each in listed) - sum(each.is_matrix for each in tensors)
-        forward = len(matrices) + experts + 1  # those of all experts are one product
+        forward = len(matrices) + experts + 1  # those of all experts are one GEMM
         again = forward if run.recompute == FULL else 1 if "core_attn" in run.recompute else 0
         return replace(
             unit,

@@ -55,7 +55,7 @@ class Elements:
 NO_ELEMENTS = Elements()
 
 MLP_MATRICES = ("mlp in", "mlp out", "shared expert in", "shared expert out")
-"""Names of the matrices whose products layers/mlp.py writes."""
+"""Names of the matrices whose GEMMs layers/mlp.py writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +98,12 @@ class StageParameters:
 
     @cached_property
     def body(self) -> float:
-        """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
+        """Elements of all layers: those whose GEMMs a recipe of fewer bits may quantise."""
         return sum(count * each.total for count, each in self.layers.values())
 
     @cached_property
     def beside_mlps(self) -> float:
-        """Those of ``body`` that are in no matrix of a dense MLP or of shared experts (mlp.py)."""
+        """Elements of ``body`` outside the matrices of dense MLPs and shared experts (mlp.py)."""
         mlps = sum(count * one.elements for one, count in self.each() if one.name in MLP_MATRICES)
         return self.body - mlps
 

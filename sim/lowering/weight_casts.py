@@ -1,7 +1,7 @@
-"""How many kernels make the copies of weights in the products' type.
+"""How many kernels make the copies of weights in the GEMMs' type.
 
 TransformerEngine casts each matrix by itself: a module when its first microbatch comes, and experts one after
-another, however their products run. What a cast moves is the recipe's; this is how often it starts.
+another, however their GEMMs run. What a cast moves is the recipe's; this is how often it starts.
 
 References:
     NVIDIA/TransformerEngine pytorch/module/base.py (get_weight_workspace, quantize_weight), module/
@@ -32,7 +32,7 @@ def weight_cast_kernels(plan: StepPlan, stages: Iterable[int]) -> int:
         return 0
     if recipe.fused_multi:
         return 2
-    elsewhere = {"router"}  # whose product stays in 16 bit
+    elsewhere = {"router"}  # whose GEMM stays in 16 bit
     if not plan.scenario.software.kernels.caches_mlp_weights:
         elsewhere |= set(MLP_MATRICES)
     matrices = sum(

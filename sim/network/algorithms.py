@@ -68,7 +68,7 @@ def logged_names(kind: str, place: Place) -> tuple[str, ...]:
 
 
 def logged_curves(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
-    """One of ``logged_names`` with each of its protocols."""
+    """The curves of one of ``logged_names``, with each of its protocols."""
     match algorithm:
         case "ring":
             return with_protocols(_ring(kind, place), place)

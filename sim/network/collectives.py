@@ -37,7 +37,7 @@ _PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pair
 domain, and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
 
 IN_CLUSTERS = ("hopper", "blackwell", "rubin")
-"""Architectures on which cuBLAS launches products as clusters of blocks (compute capability 9 and 10). Where
+"""Architectures on which cuBLAS launches GEMMs as clusters of blocks (compute capability 9 and 10). Where
 blocks have no multicast, as on workstations' Blackwell (12.0), a cluster is one block (NVIDIA/cutlass
 media/docs/cpp/blackwell_functionality.md, Blackwell SM120 GEMMs)."""
 
@@ -125,14 +125,13 @@ def collective_curve(
     *,
     algorithm: str | None = None,
     protocol: str | None = None,
-    constants: CollectiveConstants | None = None,
     nccl: NcclSettings = NCCL_DEFAULTS,
 ) -> Curve:
     """What runs for one of KINDS on an idle network; see ``selection`` for names and errors."""
     if kind == "sendrecv":
         name = None if algorithm is None else named(algorithm)
         return quickest([_neighbours(payload_bytes, placement, cluster)], payload_bytes, name, protocol)
-    place = place_of(placement, cluster, constants or collective_constants())
+    place = place_of(placement, cluster, collective_constants())
     return selected_curves(kind, [payload_bytes], place, algorithm=algorithm, protocol=protocol, nccl=nccl)[0]
 
 

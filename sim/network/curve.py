@@ -88,7 +88,7 @@ class Way:
         chunks: TreeChunks | None = None,
         messages: NetworkMessages | None = None,
     ) -> Curve:
-        """With a protocol's latency, rate and pipelining."""
+        """The curve of this algorithm with a protocol's latency, rate and pipelining."""
         return Curve(
             algorithm=self.algorithm,
             protocol=protocol,

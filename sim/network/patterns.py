@@ -1,4 +1,4 @@
-"""Who sends to whom over the network while a collective runs: members' messages, in NCCL's order.
+"""Which ranks send to which over the network while a collective runs: members' messages, in NCCL's order.
 
 NVLink domains follow one another in the order of their first ranks. A ring goes from domain to domain, on
 as many channels as a domain has members: the i-th sends to the i-th of the next, down its rail. Two binary

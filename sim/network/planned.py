@@ -14,6 +14,7 @@ References:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...schedules import collectives as schedules
@@ -48,7 +49,7 @@ def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
         return (_all_to_all(algorithm, place, loads),)
     way = (_switched if own.reduces_in_node else _flat)(algorithm, place, loads)
     if algorithm in OF_NCCL:
-        way = _no_quicker_than_nccl(way, kind, place)
+        way = _capped_by_nccl(way, kind, place)
     switched = own.reduces_in_node or own.reduces_in_network
     return (_simple(way, place),) if switched or algorithm in OF_NCCL else with_protocols(way, place)
 
@@ -85,7 +86,8 @@ def _combinations(kind: str, place: Place) -> tuple[tuple[NcclAlgorithm, NcclPro
 
 
 def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
-    """Both tiers at once, but where phases follow one another."""
+    """The way of an algorithm that uses both tiers at once, or one after the other where its phases follow
+    one another."""
     inside, outside = over(place.ring, loads.local), over(place.nic, loads.network)
     both = 1 / (1 / inside + 1 / outside) if schedules.get(algorithm).in_phases else min(inside, outside)
     local_s = (loads.steps - loads.network_steps) * place.arch.step_s
@@ -120,22 +122,13 @@ def _switched(algorithm: str, place: Place, loads: Loads) -> Way:
     )
 
 
-def _no_quicker_than_nccl(way: Way, kind: str, place: Place) -> Way:
-    """With at most the rate that NCCL's model gives: thread blocks and switches bound what links do not."""
+def _capped_by_nccl(way: Way, kind: str, place: Place) -> Way:
+    """``way`` with at most the rate that NCCL's model gives: thread blocks and switches bound what links do
+    not."""
     group = place.group
     comm = communicator_on(place.cluster, ranks=group.ranks, domains=group.nodes, sharp=has_sharp(place))
     most = bytes_per_s(OF_NCCL[way.algorithm], NcclProtocol.SIMPLE, _collective(kind), comm)
-    rate = min(way.rate, most) if most else way.rate
-    return Way(
-        algorithm=way.algorithm,
-        latency_s=way.latency_s,
-        rate=rate,
-        nvlink=way.nvlink,
-        nic=way.nic,
-        binding=way.binding,
-        steps=way.steps,
-        network_steps=way.network_steps,
-    )
+    return replace(way, rate=min(way.rate, most)) if most else way
 
 
 def _simple(way: Way, place: Place) -> Curve:

@@ -197,7 +197,7 @@ def _recomputes(scenario: Scenario, kind: str) -> bool:
 
 def _modules(scenario: Scenario) -> list[dict[str, Any]]:
     """Modules that are cheap to recompute, where the framework says that it can: norms, and what lies
-    between the products of experts. Their outputs are dropped, which the next product would keep (Megatron
+    between the GEMMs of experts. Their outputs are dropped, which the next GEMM would keep (Megatron
     core transformer_config.py, recompute_modules).
     """
     modules = ["layernorm", "moe_act"] if scenario.model.moe else ["layernorm"]

@@ -38,7 +38,7 @@ def is_bold(fits: NDArray[np.float64], wanted: float) -> NDArray[np.bool_]:
 
 
 def promised(tried: float, behind: float) -> float:
-    """By what share the pace to be expected is higher with the try; inf where nothing is behind it."""
+    """How much higher the expected pace is with the try, as a share; inf where nothing is behind it."""
     return behind / tried - 1.0
 
 

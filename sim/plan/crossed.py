@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossed:
-    """So many ``rows``, and of each axis that has several values which of them each row has."""
+    """A cross product of ``rows`` rows: which value of each axis with several values every row has."""
 
     rows: int = 1
     codes: Mapping[str, Codes] = field(default_factory=dict)

@@ -42,11 +42,11 @@ OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 def rules(scenario: Scenario, profile: GpuProfile, axes: Axes = Axes.LAYOUT) -> list[LayoutRule]:
     """All that can make a layout of ``scenario`` illegal, or one that its software has not, or that is
     another one under another name."""
-    found = [*_consistency(scenario), *_framework(scenario), *_unsupported(profile), _messages(), *SAME]
+    found = [*_consistency(), *_framework(scenario), *_unsupported(profile), _messages(), *SAME]
     return [*found, *of_all_axes(scenario)] if axes is Axes.ALL else found
 
 
-def _consistency(scenario: Scenario) -> Iterable[LayoutRule]:
+def _consistency() -> Iterable[LayoutRule]:
     """The rules of sim/scenario/checks*.py that read a layout."""
 
     def rule(

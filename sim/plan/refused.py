@@ -38,8 +38,8 @@ WORDS = {
 
 
 def reasons(refused: Mapping[str, int], left_out: Sequence[RefusedValues] = ()) -> str:
-    """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is
-    left in the end is whom the last ones cut. What was ``left_out`` tells its own sentence.
+    """The last reasons that cut any layouts, with their counts: the first of all reasons cut most in any
+    space, and the last ones decide which layouts remain. What was ``left_out`` has a sentence of its own.
 
     >>> reasons({"layers": 1200, "software: parallelism.zero": 8})
     'the software has no such parallelism.zero (8); pp × vpp does not split the layers (1,200)'

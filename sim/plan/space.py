@@ -186,10 +186,9 @@ def space_of(
     *,
     fix: Mapping[str, Any] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
-    profile: GpuProfile | None = None,
     axes: Axes = Axes.LAYOUT,
 ) -> Space:
-    """Every legal layout of ``scenario``, with ``profile`` in place of the one that it names where given.
+    """Every legal layout of ``scenario``.
 
     ``fix`` gives fields one value, ``vary`` gives fields of any block several values, tried in turn. A field
     that is in neither has the values of ``axes.py`` if it is an axis of a layout (one of the usual ``axes``,
@@ -214,10 +213,10 @@ def space_of(
             missing.append(left_out(changes, base))
             refused[missing[-1].reason] += 1
         else:
-            used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
+            profile = calibrated_profile(gpu_of(base.cluster), base.calibration)
             if not outer:
-                refuse_any_layout(base, used)
-            parts.append(_layouts(base, changes, inner, used, axes))
+                refuse_any_layout(base, profile)
+            parts.append(_layouts(base, changes, inner, profile, axes))
     return replace(_joined(scenario, outer, parts, refused), left_out=tuple(missing))
 
 

@@ -113,8 +113,9 @@ class Twins:
         return places[0] is not None and places[0] == places[1]
 
     def _place(self, i: int) -> Hashable:
-        """How all ranks of a layout sit, which tells their programs from those of another order; None where
-        ranks differ or share links of the fabric, so that it takes more than that to tell."""
+        """How the ranks of a layout are placed, by which its programs differ from those of another order;
+        None where ranks differ or share links of the fabric, so that the placement alone does not decide
+        that."""
         draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
         where = gpus(draft.cluster, cluster)
         groups = ProcessGroups(

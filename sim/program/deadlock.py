@@ -100,7 +100,7 @@ class _Untimed:
 
 
 def deadlock_problems(programs: Programs) -> Iterator[str]:
-    """Nothing when every op ends; else one circle of ops that wait for one another for ever."""
+    """One circle of ops that wait for one another for ever; nothing when every op ends."""
     run = _Untimed(programs=programs, before=[_predecessors(program.ops) for program in programs.classes])
     run.run()
     stuck = ((r, i) for r, p in enumerate(programs.classes) for i in range(len(p.ops)))

@@ -1,4 +1,5 @@
-"""Who meets whom: the calls of shared communicators, and the two ends of every message.
+"""Which calls and messages belong together: the calls of shared communicators, and the two ends of every
+message.
 
 Knows which ops of different classes must agree, and says where they do not. Knows no time.
 """
@@ -63,7 +64,8 @@ def messages(programs: Programs) -> dict[Message, OpEnds]:
 
 
 def block_rendezvous_problems(programs: Programs) -> Iterator[str]:
-    """Where classes meet in blocks, but not at the same place of their repeated blocks.
+    """Problems of collectives that join classes within blocks, but not at the same place of their repeated
+    blocks.
 
     The engine runs such blocks of all classes together, so they must be laid out alike.
     """
@@ -79,7 +81,8 @@ def block_rendezvous_problems(programs: Programs) -> Iterator[str]:
 
 
 def _rendezvous_layouts(programs: Programs, program: Program) -> dict[str, list[tuple[object, ...]]]:
-    """By communicator, for each of the repeated blocks that calls it: its place, its size, and the ops."""
+    """The place, the size and the ops of each of the repeated blocks that calls a communicator, by
+    communicator."""
     found: dict[str, list[tuple[object, ...]]] = {}
     known: dict[Block, tuple[int, dict[str, list[tuple[object, ...]]]]] = {}
     repeated_blocks = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]

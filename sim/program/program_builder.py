@@ -40,13 +40,12 @@ class ProgramBuilder:
         work: Work,
         *,
         after: tuple[int, ...] | None = None,
-        action: str = "",
         host_s: float = 0.0,
         host_sync: bool = False,
     ) -> int:
         """Append to another stream, after ``after`` or else all that the compute stream has done so far."""
         deps = self.frontier() if after is None else after
-        return self._append(Op(name, stream, category, work, deps, action, host_s, host_sync))
+        return self._append(Op(name, stream, category, work, deps, "", host_s, host_sync))
 
     def frontier(self) -> tuple[int, ...]:
         """Everything issued that a new piece of work on the compute stream would wait for."""

@@ -54,7 +54,7 @@ IN_BLOCK = ("kernel", "collective")
 
 @dataclass(kw_only=True)
 class Reader:
-    """What has been read so far. ``problems`` are gathered, so that one reading tells all of them."""
+    """What has been read so far. ``problems`` are gathered, so that one reading reports all of them."""
 
     problems: list[str] = field(default_factory=list)
     links: tuple[Mapping[str, float], ...] = ()

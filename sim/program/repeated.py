@@ -20,7 +20,8 @@ BARRIER = Collective(
 
 
 def repeated(programs: Programs, steps: int) -> Programs:
-    """The programs so many times; the host waits for the end of each step, as it does at the first."""
+    """The programs repeated for a number of steps; the host waits for the end of each step, as it does at the
+    first."""
     known = {id(program): program for program in programs.classes}
     longer = {key: _repeated(program.ops, steps) for key, program in known.items()}
     return replace(programs, classes=tuple(longer[id(program)] for program in programs.classes))

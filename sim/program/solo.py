@@ -1,4 +1,4 @@
-"""How long a block takes alone, without replaying it: what a schedule that searches is told of costs.
+"""How long a block takes alone, without replaying it: the costs that a schedule that searches works with.
 
 Streams in order, waits, the latency and the ceiling of each collective, and of SMs those that its own
 collectives hold, or that its caller says; no sharing of links, which only the engine knows (sim/engine).

@@ -60,7 +60,7 @@ class Rewriter:
     blocks: dict[Block, Block] = field(default_factory=dict)
 
     def program(self, program: Program) -> Program:
-        """One program, the same for the same one."""
+        """The uncontended form of a program; the same object for the same program."""
         found = self.programs.get(id(program))
         if found is None:
             found = self.programs[id(program)] = Program(ops=tuple(map(self._op, program.ops)))

@@ -1,4 +1,4 @@
-"""One collective on an idle cluster as figures: time, bandwidths, and what was chosen.
+"""The cost of one collective on an idle cluster: time, bandwidths, and what was chosen.
 
 Size, algorithm bandwidth and bus bandwidth are nccl-tests' (doc/PERFORMANCE.md).
 """

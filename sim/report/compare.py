@@ -140,7 +140,7 @@ def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Difference
 
 
 def _documents(a: Scenario, b: Scenario) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both as documents; their software in full where that of one side alone is given as a preset."""
+    """Both scenarios as documents; with their software in full where only one side gives a preset."""
     both = a.to_document(), b.to_document()
     if len({"preset" in one.get("software", {}) for one in both}) > 1:
         for scenario, document in zip((a, b), both, strict=True):

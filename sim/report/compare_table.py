@@ -133,7 +133,7 @@ def _headline_table(comparison: Comparison) -> Table:
 
 
 def _fits(c: Comparison) -> tuple[str, ...]:
-    """Of both sides whether they fit, and how sure that is where a plan would not propose them."""
+    """Whether each side fits, and how sure that is where a plan would not propose it."""
     sides = (c.fits_a, c.fit_probability_a), (c.fits_b, c.fit_probability_b)
     return tuple(
         "NO" if not fits else "yes" if sure is None or sure >= SURE_TO_FIT else f"with {chance(sure)}"

@@ -64,7 +64,7 @@ def _price(gpu: Gpu) -> float | None:
 
 
 def _kernels(gpu: Gpu) -> str:
-    """Whose kernels were measured: its own, or those of its relatives. Nobody has an announced GPU yet."""
+    """Whose kernels were measured: the GPU's own, or its relatives'. Nobody has an announced GPU yet."""
     if gpu.announced:
         return "announced"
     if gpu.name not in profile_names() or not _own_kernels(gpu):

@@ -67,7 +67,7 @@ def check_document(machine: HardwareFile) -> dict[str, Any]:
 
 
 def _unmeasured(known: Mapping[str, Deviation]) -> Deviation:
-    """Of collectives on a network without any log: what one is off that its fit did not see, and what a whole
+    """The spread of collectives on a network without any log: the error of what no fit saw, and what a whole
     network without logs adds."""
     parts = known["collectives_network"], known["collectives_network_carried"]
     return Deviation(
@@ -90,7 +90,7 @@ def _figure(one: CarriedFigure) -> dict[str, Any]:
 
 
 def check_lines(machine: HardwareFile) -> Iterator[str]:
-    """The same for people, a line each; widths are those of 90 % intervals."""
+    """``check_document`` as lines of text; widths are those of 90 % intervals."""
     parts = check_document(machine)
     if not parts:
         yield "nothing is described here: GPU, network and host are of the catalogue, or follow from it"

@@ -313,7 +313,8 @@ def _counter(index: int, name: str, time_s: float, args: dict[str, float]) -> Ev
 
 
 def _arrows(result: Result, actions: list[ActionSpan]) -> Iterator[Event]:
-    """From every forward to that of the next stage, from every backward to that of the stage before."""
+    """Arrows from every forward to that of the next stage, and from every backward to that of the stage
+    before."""
     if len({ranks.pp for ranks in result.ranks}) < len(result.ranks):
         return  # several classes share a stage: which of them talk to each other is not said
     found = {(a.kind, a.stage, a.microbatch): a for a in actions}

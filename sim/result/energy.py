@@ -124,7 +124,8 @@ def _gpu(
 
 
 def _host_w(scenario: Scenario) -> float:
-    """Of a host beside its GPUs: as stated, else by measured hosts, whatever limit its GPUs are set to."""
+    """Watts of a host beside its GPUs: as stated, else by measured hosts, whatever limit its GPUs are set
+    to."""
     cluster = scenario.cluster
     if cluster.power is not None and cluster.power.host is not None:
         return cluster.power.host

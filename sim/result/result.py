@@ -70,7 +70,7 @@ with as much, one in a hundred ran out of memory (docs/accuracy.md)."""
 
 
 def fit_words(probability: float | None) -> str:
-    """Of a job whose peak is predicted to fit, whether it is as sure to as a plan asks for.
+    """Words for a job whose peak is predicted to fit: whether it is as sure to fit as a plan asks for.
 
     >>> fit_words(0.97), fit_words(0.899), fit_words(None)
     ('fits', 'fits with a probability of 0.89', 'fits')

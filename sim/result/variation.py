@@ -67,7 +67,7 @@ class StepVariation:
 
 
 def slow_gpus(parts: Sequence[Mapping[int, float]], gains_s: Sequence[float | None]) -> Iterator[SlowGpu]:
-    """One for each of ``parts``, which have a rank each with its factor."""
+    """A slow GPU for each of ``parts``, which hold one rank and its factor each."""
     for part, gain_s in zip(parts, gains_s, strict=False):
         for rank, slow in part.items():
             yield SlowGpu(rank=rank, slow=slow, gain_s=gain_s)

@@ -89,7 +89,7 @@ HINTS = {
     "hardware": "its fields belong in cluster",
     **dict.fromkeys(
         ("fused_optimizer", "update_copy"),
-        "software.kernels.optimizer_implementation says both: fused, foreach (torch's default) or for-loop",
+        "write software.kernels.optimizer_implementation: fused, foreach (torch's default) or for-loop",
     ),
     **{field: f"it is part of software.{behaviour}" for field, behaviour in REPLACED.items()},
 }
@@ -101,7 +101,7 @@ _RENAMED: dict[tuple[str, str], tuple[str, dict[object, str]]] = {
     for block in ("software", "software.kernels")
 }
 """Fields of earlier versions that are understood and warned of (docs/stability.md): block and name, the field
-that took their place, and its value for each of theirs. One that is not among these is refused by HINTS."""
+that took their place, and its value for each of theirs. Any other value is refused by HINTS."""
 
 
 def _renamed(block: str, key: str, node: TreeNode) -> tuple[str, TreeNode]:
@@ -111,8 +111,8 @@ def _renamed(block: str, key: str, node: TreeNode) -> tuple[str, TreeNode]:
         return key, node
     value = values[node.value]
     warnings.warn(
-        f"stepsim: {block}.{key} has another name, software.{GROUP_OF[field]}.{field}: {value}; the old one"
-        " goes in a later version",
+        f"stepsim: {block}.{key} is deprecated; write software.{GROUP_OF[field]}.{field}: {value}. A later"
+        " version will refuse the old name",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""From a merged document to the blocks of a Scenario: what follows from other fields, types, consistency.
+"""Build the blocks of a Scenario from a merged document: what follows from other fields, types, consistency.
 
 Knows the blocks and how each is read; what follows is in what_follows.py, paths in files_beside.py. Every
 mistake of every block is gathered before any is reported; a block that cannot be read is left out of the

@@ -1,4 +1,4 @@
-"""What must hold between the parts of a scenario: who divides whom, and what would be valid.
+"""What must hold between the parts of a scenario: which size must divide which, and what would be valid.
 
 Knows arithmetic and the rules of the frameworks. Does not know files: a finding names a field, and
 whoever has the text finds the line. Which rule needs which parts is in consistency.py.
@@ -92,7 +92,7 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
-    """Where an NVLink domain has several hosts, the job uses whole hosts of it."""
+    """Check that a job uses whole hosts of an NVLink domain that has several."""
     used, each = cluster.gpus_per_domain, cluster.gpus_per_node
     if used is None or not is_known(cluster.gpu, gpu_names()):
         return

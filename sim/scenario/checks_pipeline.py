@@ -96,7 +96,7 @@ def schedule_fits_layout(schedule: str, par: Parallelism) -> Iterator[Finding]:
 def schedule_accepts_shape(
     schedule: str, par: Parallelism, training: Training, options: ScheduleOptions | None
 ) -> Iterator[Finding]:
-    """The schedule is defined for so many stages and microbatches, and for what it is told besides."""
+    """Check that the schedule is defined for these stages and microbatches, and for its options."""
     options = options or ScheduleOptions()
     if schedule == "none":
         if options != ScheduleOptions():
@@ -114,7 +114,7 @@ def schedule_accepts_shape(
 
 
 def _chunks_fit(schedule: str, par: Parallelism) -> Iterator[Finding]:
-    """The schedule takes so many chunks per stage, as it shows on a shape that suits all."""
+    """Check that the schedule takes this number of chunks per stage, on a shape that suits all schedules."""
     path = ("parallelism", "vpp")
     if is_table(schedule):
         return

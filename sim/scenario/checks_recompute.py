@@ -44,7 +44,7 @@ def recompute_fits(
 
 
 def most_layers(model: Model, par: Parallelism, schedule: str | None) -> int:
-    """Of the fullest pipeline rank under ``schedule``; of the fullest virtual stage without one."""
+    """The most layers of any pipeline rank under ``schedule``; of any virtual stage without one."""
     chunks, split = par.virtual_stages, par.stage_split
     ranks = chunks if schedule is None else par.pp
     if isinstance(split, str):

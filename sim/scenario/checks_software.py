@@ -102,7 +102,8 @@ def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
 
 
 def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
-    """Who owns whole parameters broadcasts them; nanotron's optimizer shards each, and gathers them."""
+    """Check that owners which broadcast hold whole parameters; nanotron's optimizer shards each, and gathers
+    them."""
     gradients = software.gradients
     if gradients.zero1_broadcasts and gradients.reduction == "nanotron-buckets":
         yield Finding(

@@ -47,7 +47,7 @@ def _with_prediction(num_layers: int, predictions: int, count: int) -> list[int]
 
 
 def near_uniform(num_layers: int, count: int) -> list[int]:
-    """As many layers in each of ``count`` chunks, and one more in the middle ones where they do not divide.
+    """Layers of each of ``count`` chunks: equal, with one more in the middle ones where they do not divide.
 
     >>> near_uniform(14, 4)
     [3, 4, 4, 3]

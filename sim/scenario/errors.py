@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, said so that its writer can mend it.
+"""What is wrong with a scenario, in words that let its writer mend it.
 
 Knows how a problem reads: where it stands, the line with a caret, the field, what was expected.
 Does not know the rules themselves.

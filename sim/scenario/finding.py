@@ -1,4 +1,4 @@
-"""One inconsistency between fields, and the arithmetic of saying what would be valid."""
+"""An inconsistency between fields, and the arithmetic of saying what would be valid."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class OptimizerSpec(BaseModel):
 
     @property
     def row(self) -> Optimizer:
-        """Its entry."""
+        """The optimizer's entry of optimizers.yaml."""
         return get_optimizer(self.name)
 
     @property

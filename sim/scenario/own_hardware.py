@@ -89,7 +89,8 @@ def with_names_as_bases(base: TreeNode, change: TreeNode) -> TreeNode:
 
 
 def described(part: type[Described], fields: Any) -> Described | None:
-    """The hardware of a block, or None where it is none: its errors are told where the block is read."""
+    """The hardware that a block describes, or None where it describes none: its errors are reported where the
+    block is read."""
     try:
         return part.model_validate(fields, context=FROM_DOCUMENT)
     except ValidationError:

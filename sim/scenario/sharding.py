@@ -20,7 +20,7 @@ Sources:
         and reductions are issued on the stream that computes: nothing runs beside them (parameter_offload.py,
         __allgather_stream; stage3.py, reduce_and_partition_stream; stage_1_and_2.py, average_tensor).
     xla: openxla/xla xla/service/gpu/gpu_latency_hiding_scheduler.cc at 019c04ae (NodeCost: "the LHS will try
-        to schedule approximately 5 of these", products and other calls of libraries, between a collective's
+        to schedule approximately 5 of these", GEMMs and other calls of libraries, between a collective's
         start and its end; GetNumAvailableResources: one outstanding collective);
         xla/service/collective_utils.h (what combines).
     megatron-fsdp: megatron/core/distributed/fsdp/src/megatron_fsdp (AllGatherPipeline, GradReducePipeline;
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MATRICES = 4  # of a layer: QKV, projection, two of the MLP; each is fetched with its module
 
 PRODUCTS_EACH = 5
-"""Products that XLA's scheduler wants between the start of a collective and its end, whatever both take."""
+"""GEMMs that XLA's scheduler wants between the start of a collective and its end, whatever both take."""
 
 When = Literal["never", "once", "each"]
 
@@ -182,7 +182,7 @@ def gradients_last(scenario: Scenario, rule: ShardingRule | None) -> bool:
 
 
 def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
-    """Collectives in their places without copies, one at a time beside products (``PRODUCTS_EACH``), unless
+    """Collectives in their places without copies, one at a time beside GEMMs (``PRODUCTS_EACH``), unless
     what all take is known."""
     return replace(
         rule,

@@ -96,7 +96,7 @@ def merged(base: TreeNode, change: TreeNode) -> TreeNode:
 
 
 def without_nulls(node: TreeNode) -> TreeNode:
-    """The tree without entries that are null: null takes back what a base document said."""
+    """The tree without entries that are null: null takes back what a base document states."""
     if isinstance(node.value, dict):
         kept = {key: without_nulls(entry) for key, entry in node.value.items() if entry.value is not None}
         return node.with_entries(kept)

@@ -58,20 +58,16 @@ class Operations:
             raise ValueError("no operation ends the step")
         assert self._order is not None  # raises ValueError for a circle
 
-    def step_times_s(self, own_s: Seconds, delay_s: Seconds | None = None) -> Seconds:
+    def step_times_s(self, own_s: Seconds) -> Seconds:
         """Seconds of each step, from 0 to the end of the last operation.
 
         ``own_s[operation, replica, step]`` is how long each takes by itself: a kernel's duration, and of
-        communication the seconds from the last start of its group to its end. ``delay_s``, of the same
-        shape, is what each starts late by after all that it waits for.
+        communication the seconds from the last start of its group to its end.
         """
-        if own_s.ndim != 3 or len(own_s) != len(self.all):
-            raise ValueError(
-                f"durations of shape ({len(self.all)}, replicas, steps) needed, not {own_s.shape}"
-            )
+        self.check(own_s)
         end: list[Seconds] = [np.zeros(0)] * len(self.all)
         for members in self._order:
-            start = np.maximum.reduce([self._start(v, end, own_s, delay_s) for v in members])
+            start = np.maximum.reduce([self._start(v, end, own_s) for v in members])
             if self.all[members[0]].joins_replicas:
                 start = np.broadcast_to(start.max(axis=0), start.shape)
             for v in members:
@@ -86,9 +82,9 @@ class Operations:
             wanted = f"({len(self.all)}, replicas, steps)"
             raise ValueError(f"durations of shape {wanted} needed, not {own_s.shape}")
 
-    def _start(self, v: int, end: Sequence[Seconds], own_s: Seconds, delay_s: Seconds | None) -> Seconds:
+    def _start(self, v: int, end: Sequence[Seconds], own_s: Seconds) -> Seconds:
         start: Seconds = np.maximum.reduce([np.zeros(own_s.shape[1:]), *(end[u] for u in self.all[v].after)])
-        return start if delay_s is None else start + delay_s[v]
+        return start
 
     @cached_property
     def _order(self) -> tuple[tuple[int, ...], ...]:

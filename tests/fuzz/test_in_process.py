@@ -32,7 +32,7 @@ from stepsim.sim.chakra.foreign import foreign_programs
 from stepsim.sim.chakra.validate import problems
 from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
-from stepsim.sim.reliability.planning.record import read_record
+from stepsim.sim.reliability.planning.record import read_fault_record
 from stepsim.sim.reliability.planning.traces import read_trace
 from stepsim.sim.reliability.study.recorded import record_figures
 from stepsim.sim.scenario.importers.entry import import_files
@@ -85,7 +85,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "nanotron.yaml": _imported(),
     "deepspeed.json": _imported("gpus=16", "model=llama3-8b", "seq_length=2048"),
     "program.json": read_program,
-    "record.json": lambda path: record_figures(read_record(path)),
+    "record.json": lambda path: record_figures(read_fault_record(path)),
     "host.json": lambda path: problems(read_traces_of_chakra(path)),
     "rank.0.et": lambda path: _replayed(path),
 }

@@ -78,7 +78,7 @@ def gemm_loaded_bytes(gemm: Gemm, tile: GemmTile) -> float:
 
 
 def accumulate_chain_cost(gemm: Gemm) -> tuple[Gemm, MemoryBound]:
-    """Unfused weight gradient: the product in 16 bits, then added into the FP32 gradient."""
+    """Unfused weight gradient: the GEMM in 16 bits, then added into the FP32 gradient."""
     element = ELEMENT_BYTES[gemm.dtype]
     product = Gemm(m=gemm.m, n=gemm.n, k=gemm.k, dtype=gemm.dtype, batch=gemm.batch, out_bytes=int(element))
     elements = gemm.batch * gemm.m * gemm.n

@@ -2,7 +2,7 @@
 
 Knows which measurements show which constant, and how many are needed; what they do not show stays as
 shipped. Fits are at the clock of the measurements, which is not that of the power limit: how far that limit
-acted while they were made is seen from products that draw much beside those that draw little.
+acted while they were made is seen from GEMMs that draw much beside those that draw little.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..gemm import fit_fraction, fit_shape, with_fraction
 from .judged import FEW, Fit, Interval, Judged, judged
 
 SHAPE_POINTS, SHAPE_FAMILIES = 24, 8
-"""Products of one type from which on the shape constants are fitted; below, the rate alone."""
+"""GEMMs of one type from which on the shape constants are fitted; below, the rate alone."""
 _ATTENTION_POINTS = 6
 _STATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _OUTLIER = 0.2  # a point this far off counts no more than another
@@ -99,7 +99,7 @@ def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
 def power_limited(profile: GpuProfile, points: Sequence[Measurement], gpu: Gpu) -> float:
     """How far the power limit acted while ``points`` were measured, from 0, in bursts, to 1, in long runs.
 
-    Of the products of the type that most points have, by the curve of ``profile`` at any rate: the state that
+    Of the GEMMs of the type that most points have, by the curve of ``profile`` at any rate: the state that
     leaves the least error. 0 where there are too few, or where the state makes no difference.
     """
     gemms = _by(points, lambda kernel: kernel.dtype if isinstance(kernel, Gemm) else None)
@@ -141,7 +141,7 @@ def _added(state: FittedKernels, part: str, one: Judged, block: str, profile: Gp
 
 
 def _with_impossible(state: FittedKernels, what: str, points: Sequence[Measurement]) -> FittedKernels:
-    """``state`` with a note of the products or attentions that no GPU of this peak can do in their time."""
+    """``state`` with a note of the GEMMs or attentions that no GPU of this peak can do in their time."""
     peak = state.gpu.peak_flops
     kernels = [(point.kernels, point.seconds) for point in points]
     beyond = sum(

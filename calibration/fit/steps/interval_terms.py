@@ -70,7 +70,7 @@ _TERM_START = 0.05
 """Where the terms of differences start: what the best known steps are off by, docs/step-fit.md."""
 
 _EXPERTS_START = 0.1
-"""Where the term of experts starts: grouped products are off by 10 % in the median of their 99 points
+"""Where the term of experts starts: grouped GEMMs are off by 10 % in the median of their 99 points
 (docs/kernel-errors.md), a standard deviation of 0.15, and take about two thirds of such a step."""
 
 _NAMES = (*KINDS, *EXPERTS, *DIFFERENCES, WAITS)
@@ -142,8 +142,9 @@ def without_each_source(rows: Sequence[StepRow]) -> Iterator[tuple[str, Measured
 
 
 def learnt_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
-    """As fit_interval_terms, without who shows a term and what is held of sources left out, which take a fit
-    for each source. ValueError where there is nothing to learn from."""
+    """Fit the terms as ``fit_interval_terms`` does, without the two figures that need a fit for each source:
+    who shows a term, and what share of sources left out the intervals hold. ValueError where there is nothing
+    to learn from."""
     rows = sorted(rows, key=lambda row: (row.source, row.family, row.error, repr(row.doubt.regime)))
     fitted = [row for row in rows if row.fitted]
     if len({row.source for row in fitted}) < 2:
@@ -250,7 +251,8 @@ def _variance(doubt: Doubt, kind: str) -> float:
 
 
 def _squares(row: StepRow, regimes: Sequence[Regime], most: int) -> list[list[float]]:
-    """To each of the regimes, and beyond any where there are fewer than ``most``."""
+    """Squared differences of a row's regime from each of the ``regimes``, padded to ``most`` with a regime
+    that is far from all."""
     found = [[far**2 for far in differences(row.doubt.regime, regime)] for regime in regimes]
     return found + [[_FAR**2] * len(DIFFERENCES)] * (most - len(found))
 

@@ -231,7 +231,8 @@ def _first(data: Data) -> tuple[int, ...]:
 
 
 def _with_clock(data: Data, constants: Constants, gpu: str, strides: Sequence[int] = ()) -> Constants:
-    """With the best clock that is reached from the present one by ``strides``, or the best of all without."""
+    """The constants with the best clock of ``gpu``: the best that ``strides`` reach from the present one, or,
+    without strides, the best of all."""
     rows, present = data.of_gpu(gpu), constants.gpus[gpu].clock_fraction
 
     def score(clock: float) -> float:

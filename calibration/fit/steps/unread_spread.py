@@ -39,7 +39,8 @@ class Move:
 
 
 def fit_unread(moves: Sequence[Move]) -> dict[str, Deviation]:
-    """By generic preset, and of all OTHERS; nothing of no moves."""
+    """The spread of steps whose trainer nobody has read, for each generic preset and for all OTHERS; empty
+    without moves."""
     if not moves:
         return {}
     of_all = _ninth(moves)

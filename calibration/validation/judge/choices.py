@@ -46,8 +46,8 @@ Planner = Callable[[Sweep], Sequence[SweepRun]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Of one sweep with a weight: what the first choice lost, and the best of the first three; inf where they
-    ran out of memory, None where nothing was proposed."""
+    """What choices lost in one sweep that counts with a weight: the first choice, and the best of the first
+    three; inf where they ran out of memory, None where nothing was proposed."""
 
     first: float | None
     best_of_three: float | None
@@ -56,11 +56,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Over ``sweeps``: shares in which nothing was ``proposed``, and in which the first ran ``out_of_memory``
-    or all three did; medians and ninth deciles of what the others lost."""
+    """What choices lost over some sweeps: shares in which nothing was proposed (``silent``), and in which the
+    first ran ``out_of_memory`` or all three did; medians and ninth deciles of what the others lost."""
 
     name: str
-    sweeps: int
     silent: float
     out_of_memory: float
     three_out_of_memory: float
@@ -127,7 +126,7 @@ def thumb(sweep: Sweep) -> Sequence[SweepRun]:
 
 
 def thumb_of_fitting(sweep: Sweep) -> Sequence[SweepRun]:
-    """The same recipe among layouts that stepsim would propose."""
+    """The rule of thumb applied to the layouts that stepsim predicts to fit."""
     fitting = tuple(run for run in sweep if run.fits >= PROPOSED)
     return sorted(fitting, key=lambda run: preference(run.row.case))
 
@@ -148,7 +147,8 @@ def judged(name: str, sweeps: Sequence[Sweep], planner: Planner) -> Judgement:
 
 
 def at_random(sweeps: Sequence[Sweep]) -> Judgement:
-    """The same of one who knows nothing: every layout as likely as any other, and so every three of them."""
+    """What a planner without knowledge loses: every layout, and every three of them, are as likely as any
+    other."""
     return _judgement("at random", len(sweeps), [one for sweep in sweeps for one in _any(sweep)])
 
 
@@ -179,7 +179,6 @@ def _judgement(name: str, sweeps: int, lost: Sequence[Lost]) -> Judgement:
     three = [(one.best_of_three, one.weight) for one in lost if one.best_of_three is not None]
     return Judgement(
         name=name,
-        sweeps=sweeps,
         silent=1.0 - sum(weight for _, weight in first) / sweeps,
         out_of_memory=sum(weight for loss, weight in first if loss == math.inf) / sweeps,
         three_out_of_memory=sum(weight for loss, weight in three if loss == math.inf) / sweeps,

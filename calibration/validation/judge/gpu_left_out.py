@@ -77,7 +77,8 @@ def _unseen(name: str, kin: str, pairs: Sequence[_Pair]) -> UnseenGpu | None:
 
 
 def _kin(name: str) -> str:
-    """Whose kernels stand in; empty where the GPU has none of its own, or nobody can."""
+    """The GPU whose kernels stand in for those of ``name``; empty where that has no kernels of its own, or no
+    GPU can stand in."""
     gpu = get_gpu(name)
     try:
         return "" if gpu.profile_of else kin_of(gpu).name

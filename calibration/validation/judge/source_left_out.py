@@ -103,8 +103,8 @@ def _rows(report: Report) -> Iterator[_Row]:
 
 
 def reaches(report: Report) -> dict[str, tuple[float, float]]:
-    """By id, how far the interval of each row that knows no measured step of its source reaches below and
-    above the prediction, in logarithms."""
+    """How far each row's interval reaches below and above its prediction, in logarithms, where no measured
+    step of its source is known; by case id."""
     return {one.row.case.id: one.reach for one in _rows(report)}
 
 
@@ -136,7 +136,7 @@ def step_rows(report: Report) -> list[StepRow]:
 
 
 def _noise(rows: Iterable[ValidatedCase]) -> dict[str, float]:
-    """By id, how far a measured step is from the median of all that ran the same configuration."""
+    """How far each measured step is from the median of all steps of the same configuration, by case id."""
     alike: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for row in rows:
         seconds = row.case.measured.step_time_s

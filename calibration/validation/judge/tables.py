@@ -158,7 +158,7 @@ def nanotron_grid(rows: Sequence[ValidatedCase]) -> Grid:
 
 
 def published_grid(rows: Sequence[ValidatedCase]) -> Grid:
-    """Beside the simulators that were published with these runs."""
+    """Errors beside those of the simulators that were published with these runs."""
     shown = tuple(
         (
             one.simulator,

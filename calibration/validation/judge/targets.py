@@ -82,8 +82,8 @@ def targets_grid(found: Sequence[AccuracyTarget], *, strong: str = "**") -> Grid
     return Grid(title="Targets", columns=("figure", "asked", "measured", "verdict"), rows=rows, labels=4)
 
 
-def _at_most(what: str, limit: float, value: float | None, note: str = "", digits: int = 1) -> AccuracyTarget:
-    measured = "-" if value is None else percent(value, digits) + note
+def _at_most(what: str, limit: float, value: float | None, note: str = "") -> AccuracyTarget:
+    measured = "-" if value is None else percent(value, 1) + note
     return AccuracyTarget(
         what=what,
         asked=f"at most {100 * limit:g} %",

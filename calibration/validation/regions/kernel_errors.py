@@ -157,7 +157,7 @@ def _without_families(
 
 
 def _types(point: Measurement) -> set[str]:
-    """The types of the operands of its products."""
+    """The types of the operands of its GEMMs."""
     return {kernel.dtype for kernel in point.kernels if isinstance(kernel, Gemm)}
 
 

@@ -32,7 +32,7 @@ _QUANTITIES = {"gemm": ("narrow", "k", "flops"), "attention": ("seq",)}
 
 
 def kernel_growth(points: Sequence[Measurement]) -> dict[str, Deviation]:
-    """By name (``gemm_beyond_largest``), the standard deviation that each doubling adds."""
+    """The standard deviation that each doubling beyond a region adds, by name (``gemm_beyond_largest``)."""
     found: dict[str, list[LeftOut]] = {}
     for operation, far, one in regions_left_out(points):
         found.setdefault(f"{operation}_beyond_{far.end}", []).append(one)

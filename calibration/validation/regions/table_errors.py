@@ -1,6 +1,6 @@
 """Errors of the shipped curves on tables of many shapes, by GPU and kernel: of what the fits saw, and not.
 
-Knows what is judged of each kernel: of products the time, with what the harness does besides; of attention
+Knows what is judged of each kernel: of GEMMs the time, with what the harness does besides; of attention
 how time depends on shape, each row over its GPU's median ratio, and that median by itself, since these tables
 read a paged cache. Fits nothing: the shapes that were left out are those of ``kernel_tables.left_out``.
 """

@@ -1,4 +1,4 @@
-"""The reduction of the maxima that scale 8-bit products or attention: who takes part, and its block.
+"""The reduction of the maxima that scale 8-bit GEMMs or attention: who takes part, and its block.
 
 Under delayed scaling TransformerEngine keeps the largest magnitude (amax) of each tensor that it quantises.
 It reduces those of all layers of a virtual stage in one call, behind its forward and behind its backward:

@@ -61,7 +61,7 @@ def _quantise_qkv(builder: LayerBuilder) -> None:
 
     For that they are copied into one tensor first, as rotary positions, or what makes them contiguous, leave
     three (TransformerEngine 2.8 to 2.19 pytorch/attention/dot_product_attention/utils.py,
-    combine_and_quantize: torch.cat). Beside products in NVFP4 attention is in FP8 by tensors
+    combine_and_quantize: torch.cat). Beside GEMMs in NVFP4 attention is in FP8 by tensors
     (dot_product_attention.py, init_fp8_metadata); in MXFP8 each of the three is cast by itself (from 2.15 on;
     earlier releases refuse 8-bit attention there).
     """
@@ -84,7 +84,7 @@ def _update_scales(builder: LayerBuilder) -> None:
 
 
 def _flash_layout(builder: LayerBuilder, name: str) -> None:
-    """Q, K and V, or their gradients, copied between the layout of their product and FlashAttention's.
+    """Q, K and V, or their gradients, copied between the layout of their GEMM and FlashAttention's.
 
     Only where a head of each lies beside one of the others: rotary positions have made queries and keys anew,
     and grouped queries are apart by then. Of these K and V at most are copied, which is not counted.

@@ -1,9 +1,9 @@
-"""What torch.autocast casts around matrix products whose weights and residual stream are FP32.
+"""What torch.autocast casts around GEMMs whose weights and residual stream are FP32.
 
-Products run in 16 bit, of weights and rows that are cast for them; norms are among the operators that run in
-FP32, and what a product gives is added to a stream of FP32. A weight is cast once in each region that
+GEMMs run in 16 bit, of weights and rows that are cast for them; norms are among the operators that run in
+FP32, and what a GEMM gives is added to a stream of FP32. A weight is cast once in each region that
 autocast is on in: once in a forward, whoever reads it, and once more in what a checkpoint runs again. Rows
-are cast by each product that reads them. Gradients go back through the same casts, and autograd casts those
+are cast by each GEMM that reads them. Gradients go back through the same casts, and autograd casts those
 of a sum to the type of each summand.
 
 References:

@@ -28,7 +28,7 @@ def layers_in_one_go(training: Training) -> int:
 
 
 def recomputed_layers(scenario: Scenario, layers: list[int]) -> list[list[bool]]:
-    """For each virtual stage of so many ``layers``, which of them are recomputed as a whole."""
+    """Which layers of each virtual stage are recomputed as a whole."""
     recompute = scenario.training.recompute
     if isinstance(recompute, str):
         return [[recompute == "full"] * held for held in layers]

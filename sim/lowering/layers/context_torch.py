@@ -8,7 +8,7 @@ what is exchanged and copied when; the attention kernels themselves are attentio
 References:
     torch/distributed/tensor/experimental/_attention.py at 2.6 (_templated_ring_attention and its backward,
     _SDPAMerger, _AllGatherRotater, _partial_update; convert_to_f32 is on by default).
-    pytorch/torchtitan models/llama/model.py (repeat_kv before the product).
+    pytorch/torchtitan models/llama/model.py (repeat_kv before the GEMM).
 """
 
 from __future__ import annotations

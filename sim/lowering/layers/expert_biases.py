@@ -1,11 +1,11 @@
-"""Biases of experts' products where torch adds them, expert by expert, in place of the products' kernels.
+"""Biases of experts' GEMMs where torch adds them, expert by expert, in place of the GEMMs' kernels.
 
-A bias behind the second product is weighted by the probability with which a row was routed. No kernel of a
-product does that: frameworks split the rows by expert, multiply the bias by the probabilities, add it, and
+A bias behind the second GEMM is weighted by the probability with which a row was routed. No kernel of a
+GEMM does that: frameworks split the rows by expert, multiply the bias by the probabilities, add it, and
 join the rows again; autograd runs each of these backwards. Bytes count reads and writes at HBM.
 
 References:
-    Megatron-LM transformer/moe/experts.py, TEGroupedMLP: the first bias is the product's own
+    Megatron-LM transformer/moe/experts.py, TEGroupedMLP: the first bias is the GEMM's own
     (skip_bias_add False), the second goes through _apply_bias. NVIDIA-NeMo/Automodel
     components/moe/layers.py, GroupedExpertsDeepEP: _apply_bias for both, the first without probabilities
     (until pull request 3387).

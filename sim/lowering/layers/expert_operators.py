@@ -1,8 +1,8 @@
 """Experts whose rows torch's own operators choose, weight, gate and sum, as models of Transformers have them.
 
-Two ways: once for the rows of all experts, around one grouped product (``torch``, Transformers from 5.0 on),
+Two ways: once for the rows of all experts, around one grouped GEMM (``torch``, Transformers from 5.0 on),
 or in a loop of Python over those experts that have rows (``loop``, before). Knows what each operator and its
-gradient moves, and in how many launches. Does not know the products (expert_work.py). Bytes count reads (r)
+gradient moves, and in how many launches. Does not know the GEMMs (expert_work.py). Bytes count reads (r)
 and writes (w) at HBM.
 
 Choosing rows by a tensor of indices is a gather; its gradient sorts the indices, and puts rows into zeros:

@@ -1,6 +1,6 @@
 """What experts do with the rows that have arrived: sorted by expert, multiplied in groups, sorted by source.
 
-Knows the grouped products, what is between and around them, and the ranks that share an expert. Does not know
+Knows the grouped GEMMs, what is between and around them, and the ranks that share an expert. Does not know
 how rows arrive or go back (moe.py). Bytes count reads and writes at HBM.
 
 References:
@@ -46,7 +46,7 @@ def experts_forward(builder: LayerBuilder) -> None:
 
 
 def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
-    """From the input of the experts' second product on, up to the rows as they go back; without the second
+    """From the input of the experts' second GEMM on, up to the rows as they go back; without the second
     ``product`` where that is kept."""
     builder = builder.outside_graphs()
     local = builder.local
@@ -71,7 +71,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
         _grouped(builder, _matrices(local)[0], "forward")
         _biases(builder, _matrices(local)[0], "forward")
     if activation_in_products(local, builder.software):
-        # The first product's kernel writes the quantised copies beside its own output.
+        # The first GEMM's kernel writes the quantised copies beside its own output.
         builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
     else:
         _activation(builder)
@@ -100,7 +100,7 @@ def experts_backward(
         if not split:
             _grouped(builder, linear, "wgrad")
         if linear is second and activation_in_products(local, builder.software):
-            # In the kernel of the product before: reads what the first one wrote, writes quantised copies of
+            # In the kernel of the GEMM before: reads what the first one wrote, writes quantised copies of
             # its gradient in place of that of the activation.
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
@@ -179,10 +179,10 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     }[what]()
     calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
-    # between the products, where the activation is
+    # between the GEMMs, where the activation is
     inner = (linear == _matrices(local)[1]) == (what == "forward")
     if what != "wgrad" and not (inner and activation_in_products(local, software)):
-        # rows on the way in, their gradients on the way back: the latter for both products
+        # rows on the way in, their gradients on the way back: the latter for both GEMMs
         width = linear.inputs if what == "forward" else linear.outputs
         rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
         quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
@@ -263,7 +263,7 @@ def _quantised_apart(builder: LayerBuilder) -> int:
 
 
 def activation_in_products(local: LocalShape, software: Software) -> bool:
-    """Whether the kernels of the experts' products apply the activation and quantise."""
+    """Whether the kernels of the experts' GEMMs apply the activation and quantise."""
     return software.kernels.fused_grouped_mlp and local.recipe is not None
 
 
@@ -287,7 +287,7 @@ def _sort(builder: LayerBuilder, name: str) -> None:
 def _pad(builder: LayerBuilder, name: str) -> None:
     """Rows are copied to where each expert's number of them is a multiple of 16 or 32, or back.
 
-    Products of 8 or 4 bits take no other (Megatron-LM experts.py, TEGroupedMLP: Fp8Padding). HybridEP's
+    GEMMs of 8 or 4 bits take no other (Megatron-LM experts.py, TEGroupedMLP: Fp8Padding). HybridEP's
     permutation does that as it copies; a capacity is such a multiple by itself.
     """
     local, software = builder.local, builder.software

@@ -80,7 +80,7 @@ def up_projections(builder: LayerBuilder) -> None:
 
 
 def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
-    """Name of each matrix product in its order, and the elements of its output here."""
+    """Name of each GEMM in its order, and the elements of its output here."""
     for path in _paths(local):
         if path.down:
             yield path.down.name, float(local.norm_tokens * path.down.outputs)

@@ -25,13 +25,13 @@ from .quantise import Maker, activation_quantises, lay_out_scales, quantise, tra
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
 SEND_AND_RECEIVE = 3
-"""Launches of a step around userbuffers' ring, by the call that launches the products, and no call of
+"""Launches of a step around userbuffers' ring, by the call that launches the GEMMs, and no call of
 torch's: a copy by a copy engine, the signal behind it, the wait for the neighbour's (TransformerEngine
 comm_gemm_overlap.cpp; userbuffers.cu: userbuffers_send with use_ce, the default, and userbuffers_recv)."""
 
 OPERATORS = 4
-"""Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
-rows folded, the product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
+"""Operators that torch runs for one GEMM of a linear layer on distributed tensors: the weight transposed,
+rows folded, the GEMM, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
 gradients takes as many."""
 
 
@@ -43,9 +43,9 @@ class Linear:
     inputs: int
     outputs: int
     joined: int = 1
-    """Matrices that it stands for, as queries, keys and values are one product."""
+    """Matrices that it stands for, as queries, keys and values are one GEMM."""
     dtype: str = ""
-    """Type of its products, if it is not the layer's."""
+    """Type of its GEMMs, if it is not the layer's."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` is given where only a chunk of the activation is multiplied."""

@@ -85,7 +85,7 @@ class LocalShape:
     keeps_casts: bool = False
 
     def with_(self, **sizes: Any) -> LocalShape:
-        """The same with other ``sizes``.
+        """This shape with other ``sizes``.
 
         Blocks call this all the time, and ``dataclasses.replace``, which goes through all fields by name,
         takes several times as long.
@@ -120,12 +120,12 @@ class LocalShape:
 
     @property
     def gemm_dtype(self) -> str:
-        """Type of the inputs of matrix products."""
+        """Type of the inputs of GEMMs."""
         return self.recipe.gemm_dtype if self.recipe else self.dtype
 
     @property
     def stored_bytes(self) -> float:
-        """Bytes per element of a matrix product's input that is kept for backward."""
+        """Bytes per element of a GEMM's input that is kept for backward."""
         return self.recipe.stored if self.recipe else self.element_bytes
 
     @property
@@ -136,7 +136,7 @@ class LocalShape:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a microbatch on this rank, the rows of every matrix product."""
+        """Tokens of a microbatch on this rank, the rows of every GEMM."""
         return self.batch * self.sequence // self.cp
 
     @property
@@ -177,7 +177,7 @@ class LocalShape:
 
     @property
     def qkv_columns(self) -> int:
-        """Columns that this rank's own product makes of them: of heads that ranks share, a part each."""
+        """Columns that this rank's own GEMM makes of them: of heads that ranks share, a part each."""
         shared = self.kv_heads * (self.head_dim + self.v_head_dim)
         return self.heads * self.head_dim + shared // self.kv_sharers
 

@@ -27,7 +27,7 @@ scatter_upon_const_tensor), so that this has a buffer."""
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
-    """From the logits to the loss; probabilities are kept for backward."""
+    """Append what computes the loss from the logits; probabilities are kept for backward."""
     software = builder.software
     _FORWARD[software.kernels.cross_entropy](builder)
     if software.host.extra_launches_per_microbatch:

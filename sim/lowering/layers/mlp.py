@@ -47,7 +47,7 @@ def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
 
 
 def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
-    """The copies of weights in the products' type, where no first microbatch has kept them."""
+    """The copies of weights in the GEMMs' type, where no first microbatch has kept them."""
     local = builder.local
     if local.recipe and local.weights.made and not builder.software.kernels.caches_mlp_weights:
         weights = sum(linear.inputs * linear.outputs for linear in linears)
@@ -70,7 +70,7 @@ def mlp_backward(
 ) -> None:
     """Gradients of the input and, unless ``split``, of the matrices.
 
-    Recomputed, it runs again as a checkpoint does: the last product too. The norm before it is run again
+    Recomputed, it runs again as a checkpoint does: the last GEMM too. The norm before it is run again
     for the first matrix.
     """
     local, software = builder.local, builder.software

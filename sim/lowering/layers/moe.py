@@ -44,7 +44,7 @@ TOKENS = "tokens"
 # cumulative sums, auxiliary loss, index maps (router.py, moe_utils.py, token_dispatcher.preprocess). Of a
 # forward of DeepSeek-V3's router NVIDIA counts 72, 31 with fusion, and 17 with DeepEP's one kernel in place
 # of those that make a dropless all-to-all's sizes out of all ranks' counts of tokens and copy them to the
-# host; the product is taken to be among them (Megatron-LM docs/discussions/deepseek-v3-gb200-optimization,
+# host; the GEMM is taken to be among them (Megatron-LM docs/discussions/deepseek-v3-gb200-optimization,
 # 2.1.4 and 2.2.1). Of the backward nobody has published a number: autograd's operations, counted in the code.
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 72 - _COUNTS_LAUNCHES - 1, 31 - _COUNTS_LAUNCHES - 1

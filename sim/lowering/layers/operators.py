@@ -1,10 +1,10 @@
 """Selective recomputation by operators: some outputs of a layer are kept, all else is run again.
 
-What torch's selective checkpointing does with torchtitan's policy: matrix products are counted in the
+What torch's selective checkpointing does with torchtitan's policy: GEMMs are counted in the
 order in which a layer runs them and every second is run again (``every_second_mm``), or all are kept
-(``mm``); a router's product is neither counted nor kept. Q, K and V are three products there, the two
+(``mm``); a router's GEMM is neither counted nor kept. Q, K and V are three GEMMs there, the two
 branches of a gated MLP are two. Recomputation stops once it has made the last input that backward reads, so
-that the last product of an MLP or of experts is never run again, nor the exchange that brings rows home,
+that the last GEMM of an MLP or of experts is never run again, nor the exchange that brings rows home,
 unless rows are weighted after it.
 
 References:
@@ -67,7 +67,7 @@ def products(local: LocalShape) -> Iterator[Product]:
 
 
 _NAMED = {"q": "qkv", "k": "qkv", "v": "qkv", "proj": "proj"}
-"""Products that are kept by a name of their own (MaxText save_qkv_proj, Praxis SAVE_QKV_OUT_PROJ)."""
+"""GEMMs that are kept by a name of their own (MaxText save_qkv_proj, Praxis SAVE_QKV_OUT_PROJ)."""
 
 
 def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]:

@@ -35,7 +35,7 @@ in their machine code for Hopper (NVRTC 12.9), on the path of angles below 105,6
 
 
 _IN_PRODUCT_FORWARD, _IN_PRODUCT_BACKWARD, _IN_PRODUCT_HEAD, _CARRIED, _IN_PRODUCT_ANGLE = 29, 38, 22, 14, 45
-"""The same of the kernel that turns queries and keys inside the product of all three: for each element that
+"""The same of the kernel that turns queries and keys inside the GEMM of all three: for each element that
 it turns, forward and backward; for each head of a thread, which takes every 32nd of its elements in a loop;
 for each element of a value, which it carries; and for each angle, of which a token's block takes those of
 queries and those of keys once. Counted in the machine code for Blackwell of TransformerEngine's own wheel
@@ -56,7 +56,7 @@ def rearrange(builder: LayerBuilder) -> None:
 
 
 def split_heads(builder: LayerBuilder) -> None:
-    """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
+    """The GEMM of Q, K and V as three. Each group has its queries, its key and its value there, so that
     queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
     core/transformer/attention.py, get_query_key_value_tensors). Those of a single group are, and stay."""
     local, copied = builder.local, builder.software.kernels.grouped_heads_copied
@@ -82,7 +82,7 @@ def _joins_gradients(builder: LayerBuilder) -> bool:
 
 
 def _turned_in_product(builder: LayerBuilder) -> bool:
-    """Whether one kernel reads the product of Q, K and V and writes all three, queries and keys turned, which
+    """Whether one kernel reads the GEMM of Q, K and V and writes all three, queries and keys turned, which
     it can where nothing norms heads in between (Megatron core attention.py: split_qkv)."""
     local = builder.local
     able = local.rope and not local.latent and not local.qk_norm
@@ -163,7 +163,7 @@ def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
 
 
 def _instructions_in_product(local: LocalShape, *, backward: bool) -> float:
-    """Those of the kernel that turns queries and keys inside the product."""
+    """Instructions of the kernel that turns queries and keys inside the GEMM."""
     element = _IN_PRODUCT_BACKWARD if backward else _IN_PRODUCT_FORWARD
     turned = (local.heads + local.kv_heads) * (element * local.head_dim + 32 * _IN_PRODUCT_HEAD)
     carried = _CARRIED * local.kv_heads * local.v_head_dim
@@ -195,7 +195,8 @@ def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
 
 
 def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> None:
-    """The same by torch's operators: Q is split and joined again, K joined, V made contiguous (r w each).
+    """Rotary positions of latent attention by torch's operators: Q is split and joined again, K joined, V
+    made contiguous (r w each).
 
     The rotary part is reordered from interleaved pairs to halves (backward: into zeros), multiplied twice,
     joined of halves, one of them negated, and summed. In forward, Q and K are joined of strided parts, except

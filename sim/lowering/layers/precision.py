@@ -1,10 +1,10 @@
-"""Eight- and four-bit recipes of matrix products: what is quantised when, and what that moves at HBM.
+"""Eight- and four-bit recipes of GEMMs: what is quantised when, and what that moves at HBM.
 
-A product's inputs are quantised from 16 bit; attention, norms, embedding, head and what is accumulated stay
+A GEMM's inputs are quantised from 16 bit; attention, norms, embedding, head and what is accumulated stay
 as they are. Forward needs X, the input gradient dY, the weight gradient both again the other way around:
 where the GEMM takes only one layout (Hopper) or scales go with blocks of one direction, a second copy is
 made. Weights are quantised once a step (updates/optimizer.py). Scales of blocks are laid out anew for each
-product (quantise.py, ``lay_out_scales``). Not counted: the reductions of maxima over ranks (a few bytes for
+GEMM (quantise.py, ``lay_out_scales``). Not counted: the reductions of maxima over ranks (a few bytes for
 each microbatch), and layers that a recipe leaves in 16 bit.
 
 Sources:
@@ -86,7 +86,7 @@ class Recipe:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightBytes:
     """Bytes per weight: ``held`` in memory by each rank, ``gathered`` on the wire, ``written`` by the
-    optimizer, and ``made`` at HBM once a step to have both layouts of the products' type.
+    optimizer, and ``made`` at HBM once a step to have both layouts of the GEMMs' type.
     """
 
     held: float
@@ -132,7 +132,7 @@ _SQUARES = (59.959 / 52.347 + 109.979 / 92.405) / 2
 
 
 def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
-    """The recipe of ``training.precision``; None where products run in the activations' type."""
+    """The recipe of ``training.precision``; None where GEMMs run in the activations' type."""
     kernels = scenario.software.kernels
     precision, scaling = scenario.training.precision, kernels.fp8_scaling
     transposes = architecture == "hopper"

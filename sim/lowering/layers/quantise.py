@@ -1,7 +1,7 @@
-"""Casts of what matrix products read: to a recipe's type, into the other layout, and the scales' own layout.
+"""Casts of what GEMMs read: to a recipe's type, into the other layout, and the scales' own layout.
 
-Knows the launches and the bytes at HBM of the kernels around products, by the recipe (precision.py). Does not
-know which products a layer has (linear.py, expert_work.py).
+Knows the launches and the bytes at HBM of the kernels around GEMMs, by the recipe (precision.py). Does not
+know which GEMMs a layer has (linear.py, expert_work.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ scale, cast), others one (tests/data/h200_megatron_layers.yaml;
 docs/decisions/0180-quantisers-and-the-host.md)."""
 
 Maker = Literal["norm", "activation", "other"]
-"""The kernel that made what a product reads: some take maxima with them, or write quantised."""
+"""The kernel that made what a GEMM reads: some take maxima with them, or write quantised."""
 
 
 def quantise(

@@ -33,7 +33,7 @@ OF_EXPERTS: Recompute = frozenset({"moe", "moe_act", "shared_experts"})
 """Modules that nothing but the experts of a layer and their router has a part of."""
 
 TORCHTITAN = ("every_second_mm", "attention", "reduce_scatter", "all_to_all")
-"""Operators whose outputs torchtitan keeps: its list has no product of experts (aten._grouped_mm)."""
+"""Operators whose outputs torchtitan keeps: its list has no GEMM of experts (aten._grouped_mm)."""
 
 
 def all_but(keep: Iterable[str]) -> Recompute:

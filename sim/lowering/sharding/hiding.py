@@ -1,10 +1,10 @@
-"""Which collectives of a layer run beside its products, under a scheduler that counts products and knows no
+"""Which collectives of a layer run beside its GEMMs, under a scheduler that counts GEMMs and knows no
 times.
 
-One collective is under way at a time, and the scheduler wants each one beside a certain number of products. A
-pass over a layer has few products, so that some of its collectives find none left: they run with nothing
-beside them. A collective that gets the last products is hidden as a whole, even if they are fewer than
-wanted. Gathers come first, since products wait for them, while only the update waits for gradients.
+One collective is under way at a time, and the scheduler wants each one beside a certain number of GEMMs. A
+pass over a layer has few GEMMs, so that some of its collectives find none left: they run with nothing
+beside them. A collective that gets the last GEMMs is hidden as a whole, even if they are fewer than
+wanted. Gathers come first, since GEMMs wait for them, while only the update waits for gradients.
 
 Source: sim/scenario/sharding.py, of implementation xla. Where XLA is given measured times
 (xla_gpu_pgle_profile_file_or_directory_path) its scheduler does better than this.

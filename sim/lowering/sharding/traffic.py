@@ -1,4 +1,4 @@
-"""Collectives of sharded data parallelism as ops: a gather or a reduction of so many elements.
+"""Collectives of sharded data parallelism as ops: gathers and reductions of a number of elements.
 
 The ranks of a shard group hold one copy of everything between them. Where these are not all data-parallel
 ranks (hybrid sharding, HSDP), the gradients of each shard are also reduced over the replicas after they are

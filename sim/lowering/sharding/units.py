@@ -16,7 +16,7 @@ class Unit:
     on each rank (``experts_whole``), and ``whole`` are never sharded. With ``again`` they are gathered once
     for the recomputation and once for the backward. ``matrices`` are the elements of each matrix in the order
     of the forward, where matrices are gathered one by one; ``forward_products`` and ``backward_products``
-    count the matrix products and attention of a pass. Gathered elements take ``narrow`` times the bytes of a
+    count the GEMMs and attention of a pass. Gathered elements take ``narrow`` times the bytes of a
     parameter, gathered experts ``narrow_experts`` times.
     """
 

@@ -3,7 +3,7 @@
 Counted per layer from what backward needs, which reproduces ``s b h (34 + 5 a s / h)`` bytes and its
 forms under tensor and sequence parallelism (Korthikanti 2022, arXiv:2205.05198, section 4). They live
 from the start of a forward action to the end of its backward, on the simulated timeline. Where the
-weight gradient is put off, the input gradient frees all but both operands of those matrix products:
+weight gradient is put off, the input gradient frees all but both operands of those GEMMs:
 ``32 s b h`` bytes of the plain transformer (Qi et al. 2024, arXiv:2401.10241, section 2.3).
 """
 
@@ -162,7 +162,7 @@ def layer_bytes(local: LocalShape, software: Software, recompute: Recompute) -> 
     parts = _parts(local, software)
     whole = sum(parts.values())
     inputs = sum(parts.get(name, 0.0) for name in _INPUTS)
-    narrow = local.stored_bytes / e  # quantised products keep quantised gradients
+    narrow = local.stored_bytes / e  # quantised GEMMs keep quantised gradients
     gradients = narrow * tokens * (local.qkv_width + local.hidden) * e
     operands = 2 * _gathered(local, software) + inputs + gradients + narrow * _mlp_gradients(local)
     if recompute == FULL:
@@ -309,7 +309,7 @@ def _normed_copies(local: LocalShape, software: Software) -> int:
 
 
 def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) -> dict[str, float]:
-    """What activations read, beside what was clamped; not of experts whose products apply theirs."""
+    """What activations read, beside what was clamped; not of experts whose GEMMs apply theirs."""
     if not clamps_apart(local, software):
         return {}
     names = ["branches", "shared branches"]

@@ -142,7 +142,7 @@ def _chunks_weight_grad(builder: LayerBuilder, chunks: int) -> None:
 
 
 def _table(local: LocalShape) -> Linear:
-    """The embedding's table as the matrix of a product with one-hot rows."""
+    """The embedding's table as the matrix of a GEMM with one-hot rows."""
     return Linear(name="embedding", inputs=local.vocabulary, outputs=local.hidden)
 
 

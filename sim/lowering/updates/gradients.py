@@ -161,7 +161,7 @@ class Gradients:
         writer.compute("scale gradients", work, category=category, host_s=calls * self.costs.host_s)
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
-        """So many reductions of ``elements`` each, as one collective. Equal arguments return the same
+        """``calls`` reductions of ``elements`` each, as one collective. Equal arguments return the same
         object."""
         apart = not (self.sharded or self.flat) and sum(self.parts) == elements
         parts = tuple(self.parts) if apart else ()

@@ -1,11 +1,11 @@
-"""Newton-Schulz: the matrix products that orthogonalise a momentum, X <- aX + (bA + cA^2) X with A = X X^T.
+"""Newton-Schulz: the GEMMs that orthogonalise a momentum, X <- aX + (bA + cA^2) X with A = X X^T.
 
 Runs in BF16 along the shorter side. Knows one matrix of one rank, or of the ranks that each hold a part of
 it; what is gathered before is orthogonalise.py.
 
 References:
     Jordan 2024, kellerjordan.github.io/posts/muon. torch/optim/_muon.py, _zeropower_via_newtonschulz (BF16,
-    the shorter side first; its addmm, without which two elementwise kernels go with each product).
+    the shorter side first; its addmm, without which two elementwise kernels go with each GEMM).
     NVIDIA-NeMo/Emerging-Optimizers orthogonalized_optimizers/muon_utils.py, newton_schulz, newton_schulz_tp
     (medium precision is BF16; of a matrix that is cut over ranks A is all-reduced, along its whole side).
 """
@@ -26,7 +26,7 @@ SCALING_LAUNCHES = 3
 
 
 def iteration(rows: int, columns: int) -> tuple[Gemm, Gemm, Gemm]:
-    """The products of one iteration of a whole matrix: A; bA + cA^2; aX and that times X.
+    """The GEMMs of one iteration of a whole matrix: A; bA + cA^2; aX and that times X.
 
     >>> sum(product.flops for product in iteration(1000, 4000)) / 1e9  # 4 s^2 l + 2 s^3
     18.0
@@ -36,7 +36,7 @@ def iteration(rows: int, columns: int) -> tuple[Gemm, Gemm, Gemm]:
 
 
 def parted_iteration(whole: int, part: int) -> tuple[Gemm, Gemm, Gemm]:
-    """Products of one iteration where a rank holds a ``part`` of one side; they run along the ``whole``."""
+    """GEMMs of one iteration where a rank holds a ``part`` of one side; they run along the ``whole``."""
     return (
         Gemm(m=whole, n=whole, k=part),
         Gemm(m=whole, n=whole, k=whole, accumulate=True),

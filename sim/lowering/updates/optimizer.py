@@ -38,7 +38,7 @@ class OptimizerShare:
     """Parameters that this rank updates, each ``width`` bytes wide, those of them that it casts to 16 bit
     afterwards, and those whose gradients it sets to zero (none where they are freed). ``body`` is the part of
     all that it holds that is in layers, not at the ends of the model; of ``quantised`` of these it makes
-    copies in the products' type once a step, not in each forward, in ``weight_casts`` kernels. ``slices``:
+    copies in the GEMMs' type once a step, not in each forward, in ``weight_casts`` kernels. ``slices``:
     gradients are made FP32, and what is updated is cast, by kernels of their own for each slice of a
     parameter."""
 
@@ -107,10 +107,10 @@ def _write_norm(
 def _write_copies(
     writer: ProgramBuilder, share: OptimizerShare, costs: KernelPricing, local: LocalShape
 ) -> None:
-    """What the next step needs: parameters in the model's type and in that of products, gradients of zero."""
+    """What the next step needs: parameters in the model's type and in that of GEMMs, gradients of zero."""
     after: list[tuple[str, float, int]] = []
     if local.dtype != "fp32" and share.cast:
-        # read FP32, write 16 bit or the products' type
+        # read FP32, write 16 bit or the GEMMs' type
         written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
         launches, more = (share.slices.cast, share.slices.more_bytes) if share.slices else (2, 0.0)
         after.append(("copy parameters", share.cast * (4 + written + share.body * more), launches))
@@ -148,7 +148,8 @@ def _kernel(
     *,
     calls: int | None = None,
 ) -> None:
-    """So many ``launches`` that move ``hbm_bytes``, of which the host issues ``calls`` here, or all."""
+    """Append kernels that move ``hbm_bytes`` in ``launches`` launches, of which the host issues ``calls``
+    here (None: all)."""
     kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
     work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
     issued = launches if calls is None else calls

@@ -17,7 +17,8 @@ Cpu = Literal["intel", "amd", "other"]
 
 
 class NcclAlgorithm(StrEnum):
-    """In NCCL's order, by NCCL's names; ``schedule`` is the name among ``schedules.collectives``."""
+    """NCCL's algorithms in its own order and by its own names; ``schedule`` is the name among
+    ``schedules.collectives``."""
 
     TREE = "Tree"
     RING = "Ring"
@@ -29,7 +30,7 @@ class NcclAlgorithm(StrEnum):
 
     @property
     def schedule(self) -> str:
-        """The algorithm that says who sends what to whom."""
+        """The algorithm among ``schedules.collectives`` that says which rank sends what to which."""
         return {
             "CollNetDirect": "collnet-direct",
             "CollNetChain": "collnet-chain",
@@ -38,7 +39,7 @@ class NcclAlgorithm(StrEnum):
 
 
 class NcclProtocol(StrEnum):
-    """In NCCL's order: low latency with a flag per 8 bytes, per 128 bytes, and none."""
+    """NCCL's protocols in its own order: low latency with a flag per 8 bytes, per 128 bytes, and none."""
 
     LL = "LL"
     LL128 = "LL128"

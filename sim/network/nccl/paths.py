@@ -164,7 +164,8 @@ def shares_of_one_nic(local: int, network: Interconnect) -> float:
 
 
 def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> ChannelPaths:
-    """As many channels of one rate as a GPU's links bear; slower ones while they bring more in all.
+    """The channels of a ring within a node: as many of one rate as a GPU's links bear, or slower ones while
+    they bring more in all.
 
     The search gives up at less than 0.49 of the rate of the best so far.
     """

@@ -1,4 +1,4 @@
-"""What a job tells NCCL about its choice of algorithms and protocols."""
+"""The settings by which a job decides NCCL's choice of algorithms and protocols."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _UNLIMITED = (0.0, math.inf, math.inf)
 
 
 def parse_version(text: str) -> Version:
-    """Of ``2.26.2`` or ``2.18.5+cuda12.2``, the first two numbers; versions beyond the known ones are the
+    """The first two numbers of ``2.26.2`` or ``2.18.5+cuda12.2``; versions beyond the known ones are the
     nearest of them.
 
     >>> parse_version("2.26.2+cuda12.8"), parse_version("2.10.3")

@@ -1,4 +1,4 @@
-"""One number that a job depends on: the fewest GPUs, the longest sequence, the largest microbatch.
+"""Find one number that a job depends on: the fewest GPUs, the longest sequence, the largest microbatch.
 
 Knows in which order values are tried. Whether a value will do, the screening says (some layout fits), and a
 search where there is a deadline or a budget.

@@ -30,7 +30,7 @@ class Scaling:
 
 
 def scaling(steps: Sequence[Scaled]) -> Scaling:
-    """From the fewest GPUs to the most, of the largest set of steps that compare.
+    """The scaling from the fewest GPUs to the most, of the largest set of steps that compare.
 
     >>> a = Scaled(gpus=64, tokens=1e6, step_time_s=8.0)
     >>> b = Scaled(gpus=128, tokens=1e6, step_time_s=5.0)

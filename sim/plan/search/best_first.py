@@ -151,10 +151,10 @@ def best_first(
 
 @dataclass(kw_only=True)
 class _Search:
-    """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
-    all others; those of the ``tightened`` are as tight as can be, and those of the ``first`` need not be.
-    ``tightened`` has these as they were when they were tightened, ``loose`` all as they were at first.
-    """
+    """The state of a search. ``best`` are the best values so far with their candidates, in order. ``bounds``
+    are those of the remaining candidates, inf of all others; bounds of ``tightened`` candidates are as tight
+    as they get, and those of the ``first`` need not be. ``tightened`` keeps bounds as they were when they
+    were tightened, ``loose`` as they were at first."""
 
     bounds: NDArray[np.float64]
     judge: Judge
@@ -183,29 +183,28 @@ class _Search:
 
     @property
     def least(self) -> float:
-        """The least bound of whoever is left; inf of nobody."""
+        """The least bound of the remaining candidates; inf if there are none."""
         return float(self.bounds.min(initial=math.inf))
 
     @property
     def proven(self) -> bool:
-        """Whether nobody who is left can."""
+        """Whether no remaining candidate can beat the worst of the best."""
         return math.isinf(self.least) or self.least >= self.worst
 
     @property
     def spent(self) -> bool:
-        """Whether as many were judged as may be."""
+        """Whether as many candidates were judged as may be."""
         return self.limit is not None and len(self.value) >= self.limit
 
     @property
     def done(self) -> bool:
-        """Whether nobody is left who has to be judged, or may be."""
+        """Whether no remaining candidate has to be judged, or may be."""
         return self.spent or (self.proven and all(i in self.value for i in self.first))
 
     def next_round(self) -> None:
-        """Judge who comes next as far as bounds are tight, if these are as many as will be judged for sure;
-        else tighten some. Where few are left who may be better than the best will most likely be, all their
-        bounds come first, so that whoever is judged is judged beside others.
-        """
+        """Judge the next candidates with tight bounds, if these are as many as will be judged for sure; else
+        tighten some bounds. Where few remain that may be better than the best most likely will be, all their
+        bounds are tightened first, so that candidates are judged several at a time."""
         left = in_turn(np.where(self.bounds < self.worst, self.bounds, np.inf))
         tight = [*itertools.takewhile(self._is_tight, left)]
         likely = [*itertools.islice(self._tight_of(left), AT_ONCE)]
@@ -234,8 +233,8 @@ class _Search:
         return [i for i in first if self.bounds[i] <= foreseen < math.inf]
 
     def _reach(self, likely: Sequence[int]) -> float:
-        """The value that the last of the best will have, if those who are ``likely`` among them are as good
-        as their bounds; inf as long as fewer are known than are asked for."""
+        """The value that the last of the best will have, if the ``likely`` candidates are as good as their
+        bounds; inf while fewer are known than are asked for."""
         if self.worst == math.inf:
             return math.inf
         values = [value for value, _ in self.best[: self.top]]
@@ -253,16 +252,16 @@ class _Search:
         ]
 
     def _foreseen(self) -> float:
-        """The value that the last of the best will have, most likely; inf where too few of those who are left
-        have a bound that was of use to tighten."""
+        """The value that the last of the best most likely will have; inf where too few of the remaining
+        candidates have a bound that tightening improved."""
         bounds = ((float(self.bounds[i]), tight > self.loose[i]) for i, tight in self.tightened.items())
         values = [value for value, _ in self.best[: self.top]]
         values += [CLOSE * bound for bound, told in bounds if told and bound < self.worst]
         return sorted(values)[self.top - 1] if len(values) >= self.top else math.inf
 
     def _tighten(self, asked: Sequence[int]) -> None:
-        """Tighten those bounds, or raise them to what is known of lesser candidates, whose turn is first: who
-        is raised is asked when its turn comes, if ever."""
+        """Tighten the bounds of the ``asked`` candidates, or raise them to what is known of lesser ones,
+        which come first: a candidate whose bound was raised is tightened when its turn comes, if ever."""
         assert self.tighten is not None, "without it all bounds are as tight as can be"
         lesser = {i: self.lesser(i) for i in asked}
         now = [i for i, j in lesser.items() if j == i or (j not in lesser and not self._raised(i, j))]
@@ -280,8 +279,8 @@ class _Search:
         return True
 
     def _better_than(self, bound: float) -> int:
-        """How many were judged to be better. They and as many of those bounded by less as there are places
-        left come before ``bound`` for sure, so that all of these have to be judged."""
+        """How many candidates were judged to be better. They, and as many of those with lower bounds as there
+        are places left, come before ``bound`` for sure, so that all of these have to be judged."""
         return bisect.bisect_left(self.best, (bound, -1))
 
     def _is_sure(self, i: int, place: int) -> bool:
@@ -294,7 +293,7 @@ class _Search:
         return self.tighten is None or i in self.tightened or i in self.first
 
     def _tight_of(self, left: Sequence[int]) -> Iterator[int]:
-        """Those of all who are ``left`` whose bounds are tight, which are few of many."""
+        """The remaining candidates (``left``) whose bounds are tight, which are few of many."""
         if self.tighten is None:
             return iter(left)
         return filter({*self.tightened, *self.first}.__contains__, left)
@@ -303,9 +302,9 @@ class _Search:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
     def judge_all(self, queue: Sequence[int], left: Sequence[int]) -> None:
-        """Judge candidates in that order, until one is hopeless. A worker that has nothing else to do may be
-        ahead of those who will be judged most likely, and of the first of all who are ``left`` and tight
-        where that is not known of anyone."""
+        """Judge candidates in the order of ``queue``, until one is hopeless. An idle worker may run ahead on
+        those that most likely will be judged, and on the first remaining candidate with a tight bound where
+        no such candidate is known."""
         place = 0
         while place < len(queue):
             foreseen = self._foreseen()
@@ -316,8 +315,9 @@ class _Search:
             place = until
 
     def _foretell(self, sure: Sequence[int], left: Sequence[int]) -> None:
-        """Tell ``foresee`` who will have been judged in the end, the ``sure`` ones among them; nothing as
-        long as that is not known. Bounds that are not tight yet will rise as others have."""
+        """Pass to ``foresee`` the candidates that will have been judged in the end, the ``sure`` ones
+        among them; nothing while that is not known. Bounds that are not tight yet are taken to rise as
+        others have."""
         last = self._last_value() if self.foresee is not nobody_begins else math.inf
         if last == math.inf:
             return
@@ -329,9 +329,9 @@ class _Search:
         self.foresee([*dict.fromkeys([*self.value, *sure, *likely])])
 
     def _last_value(self) -> float:
-        """The value that the last of the best will have, most likely, as ``_foreseen``: by how far values
-        were above their bounds, where that is known of anyone whose bound was of use to tighten, or of as
-        many others as are asked for. As long as it is not, and somebody's bound is hardly above it, inf."""
+        """The value that the last of the best most likely will have, as ``_foreseen``: by how far values were
+        above their bounds, where that is known of a candidate whose bound tightening improved, or of as many
+        others as are asked for. Inf while it is not known and some bound is hardly above that value."""
         told = {i: bound for i, bound in self.tightened.items() if bound > self.loose[i]}
         judged = {i: value for i, value in self.value.items() if value < math.inf and i in self.tightened}
         above = [value / told[i] for i, value in judged.items() if i in told]
@@ -350,15 +350,16 @@ class _Search:
         return sum(1 for _ in itertools.takewhile(lambda i: self.bounds[i] <= value, queue))
 
     def _likely(self, left: Sequence[int], queue: set[int], foreseen: float) -> list[int]:
-        """Who of all who are left and in no queue will be judged, if nobody is better than ``foreseen``."""
+        """The remaining candidates outside of ``queue`` that will be judged, if none is better than
+        ``foreseen``."""
         others = (i for i in self._tight_of(left) if i not in queue and i not in self.value)
         if foreseen == math.inf:
             return [*itertools.islice(others, 1)]
         return [*itertools.takewhile(lambda i: self.bounds[i] <= foreseen, others)]
 
     def _judge_in_turn(self, queue: Sequence[int], likely: Sequence[int], left: Sequence[int]) -> bool:
-        """Judge candidates in that order; whether none was hopeless. With each it becomes clearer who of all
-        who are ``left`` will be judged."""
+        """Judge candidates in the order of ``queue``; whether none was hopeless. Each result shows more
+        clearly which of the remaining ones (``left``) will be judged."""
 
         def hopeful() -> Iterator[int]:
             """Candidates that may still have to be judged, as known when idle workers ask for the next."""

@@ -1,4 +1,4 @@
-"""In which framework's words a plan is to be said, and whether it can say a layout.
+"""Which framework's words a plan is written in, and whether they can express a layout.
 
 Knows a framework by its name and version; what its files can hold is in sim/scenario/importers.
 """

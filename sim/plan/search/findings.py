@@ -50,7 +50,7 @@ LOSERS_REPLAYED = 2
 
 @dataclass
 class Findings:
-    """What one ``search`` has found so far; ``say`` is told of progress."""
+    """The findings of one ``search`` so far; ``say`` reports progress."""
 
     search: LayoutSearch
     say: Callable[[str], None]
@@ -97,9 +97,8 @@ class Findings:
             self.certificate = replace(self.certificate, interrupted=True)
 
     def _ask(self, ranked: Ranked) -> None:
-        """Replay what tells which layouts are asked for next. What is told whatever comes of it is begun
-        beside that and all that follows, so that nobody has nothing to do.
-        """
+        """Replay the layouts that decide which others are asked for next. Replays that are needed whatever
+        comes of it begin beside those, so that no worker is idle."""
         search, best = self.search, ranked.best
         drawn, behind = search.drawn(ranked), ranked.value[best[0]]
         self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0], search.wishes.fits)}
@@ -319,7 +318,8 @@ class Findings:
         return dict(fullest_of(memory_by_order(layouts.scenario_of(least)).high).terms)
 
     def _smallest_of_all(self) -> tuple[Mapping[str, Any], float, float] | None:
-        """Its settings, what it takes, and has; None where there is a choice, or no layout."""
+        """Settings of the layout with the least memory, the memory that it takes and that there is; None
+        where there is a choice, or no layout."""
         layouts, bounds = self.among.layouts, self.among.bounds
         if self.choices or not len(layouts):
             return None
@@ -359,9 +359,8 @@ class Findings:
         )
 
     def _nearest(self) -> tuple[Mapping[str, Any], float] | None:
-        """Of layouts that fit, where none meets the limits: the one that misses them by the least factor, by
-        its replay or, where none was needed, by its bound. None where nothing at all can meet them.
-        """
+        """The layout that misses the limits by the least factor, among those that fit, by its replay or,
+        where none was needed, by its bound. None where nothing at all can meet them."""
         search = self.search
         if self.choices or not search.fits.any() or np.isinf(search.most_s).all():
             return None

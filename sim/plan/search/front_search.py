@@ -83,9 +83,8 @@ def _beaten(hoped: Floats, known: Floats) -> list[bool]:
 
 
 def front(search: LayoutSearch) -> tuple[list[int], bool]:
-    """Of all that was replayed the layouts that no other beats in step time, headroom, GPUs and price at
-    once, the fastest first; and whether all others are ruled out by their bounds.
-    """
+    """The replayed layouts that no other beats in step time, headroom, GPUs and price at once, the fastest
+    first; and whether all others are ruled out by their bounds."""
     known = _Known.of(search)
     within = np.flatnonzero(_near(known.costs, known.best_s))
     points = [int(known.numbers[within[k]]) for k in front_of(known.costs[within])]
@@ -136,9 +135,8 @@ def _in_turn(search: LayoutSearch, known: _Known, left: Numbers, most_actions: f
 
 
 def _gain(hoped: Floats, costs: Floats, best: dict[float, float]) -> float:
-    """By what factor a layout may be faster than the fastest that is as good in headroom and GPUs; than what
-    is within reach, where there is none.
-    """
+    """By what factor a layout may be faster than the fastest one with as much headroom and as few GPUs; where
+    there is none, than the fastest within reach."""
     others = costs[np.all(costs[:, 1:3] <= hoped[1:3], axis=1), 0]
     reach_s = WITHIN * best.get(float(hoped[2]), np.inf)
     return float(min([reach_s, *others]) / hoped[0])

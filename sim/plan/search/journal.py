@@ -138,8 +138,8 @@ def _profile_digest(gpu: Gpu, entries: tuple[str, ...]) -> str:
 
 @cache
 def program_digest(left_out: tuple[str, ...] = ("report", "plan")) -> str:
-    """Of the version, and of every file of the package that a prediction may read: of all folders but those
-    of the names ``left_out``."""
+    """A digest of the version and of every file of the package that a prediction may read: of all folders but
+    those of the names ``left_out``."""
     from .... import __version__
 
     root = Path(__file__).parents[3]

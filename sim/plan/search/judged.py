@@ -113,5 +113,5 @@ class ReplayOf:
         return ReplaySearch()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what was found: another process finds its own."""
+        """The state without what was found: another process finds its own."""
         return {}

@@ -191,7 +191,7 @@ class Judging:
         return self._reasons[number]
 
     def ahead(self, numbers: Iterable[int]) -> None:
-        """Replay what will be asked for; it is at hand then, but not known before."""
+        """Replay layouts ahead that will be asked for; their results are kept until then."""
         wanted = [*numbers]
         left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
         results = self.workers.run(self._tasks_and_later(wanted), every=True)
@@ -222,7 +222,7 @@ class Judging:
         return [self._floors_s[one] for one in ones]
 
     def least(self, numbers: Sequence[int]) -> list[JudgedLayout]:
-        """Of layouts, steps that are no longer than theirs: those in which nobody shares a link."""
+        """Lower bounds of the layouts' steps: the steps in which nobody shares a link."""
         with self._results(self._tasks_least(numbers)) as results:
             for answered in results:
                 self._keep(*answered)
@@ -245,7 +245,7 @@ class Judging:
         return {i: judged for i, judged in self._at_hand.items() if i not in self.known}
 
     def _is_at_hand(self, number: int) -> bool:
-        """Whether it needs no replay; what the journal has is at hand from now on."""
+        """Whether a layout needs no replay; results in the journal are loaded for later."""
         number = self.one_of(number)
         if number in self._at_hand:
             return True

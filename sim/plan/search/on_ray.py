@@ -35,7 +35,8 @@ class ClusterError(ValueError):
 
 @contextmanager
 def connected(wanted: bool) -> Iterator[None]:
-    """One connection to Ray for all searches inside, which takes seconds to make; nothing if not ``wanted``.
+    """Hold one connection to Ray for all searches inside, which takes seconds to make; nothing if not
+    ``wanted``.
 
     Raises ClusterError without ray, or where there is no such cluster.
     """
@@ -163,7 +164,8 @@ class OnRay(Generic[Task, Done]):
             self._ray.cancel(one)
 
     def _result(self, reference: Any) -> Done:
-        """Of one task. Raises what it raised, and ClusterError of what befell its workers."""
+        """The result of one task. Raises what the task raised, and ClusterError for what befell its
+        workers."""
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -195,7 +197,7 @@ _held: tuple[str, Callable[[Any], Any]] | None = None
 
 
 def _work(box: list[Any], task: Any) -> Any:
-    """In a worker: run a task by the function in ``box``, which is checked once and kept for the next."""
+    """Run a task in a worker by the function in ``box``, which is checked once and kept for the next."""
     global _held
     (reference,) = box
     name = reference.hex()

@@ -229,8 +229,8 @@ def planned_whole(
     means: Means,
     progress: Callable[[str], None] | None = None,
 ) -> LayoutPlan:
-    """As ``planned``, for questions that take several plans: an interrupt raises KeyboardInterrupt, rather
-    than ending this plan with its best so far and going on with the next."""
+    """Plan as ``planned`` does, for questions that take several plans: an interrupt raises KeyboardInterrupt,
+    rather than ending this plan with its best so far and going on with the next."""
     found = planned(base, fix, vary, wishes, means, progress)
     if found.certificate.interrupted:
         raise KeyboardInterrupt

@@ -113,7 +113,7 @@ class LayoutSearch:
         self._worth_tightening = self._long_or_many()
 
     def _long_or_many(self) -> NDArray[np.bool_]:
-        """Of which layouts a bound by actions takes less than the replays that it saves."""
+        """The layouts of which a bound by actions takes less than the replays that it saves."""
         replayed, bounded = self.among.replayed_actions, self.among.bounded_actions
         long = np.asarray(replayed >= WORTH_TIGHTENING, dtype=bool)
         quick = (replayed >= QUICKLY_TIGHTENED) & (bounded <= QUICK * replayed)
@@ -155,7 +155,7 @@ class LayoutSearch:
         return replace(ranked, best=tuple(i for _, i in best[:top]), value=value)
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Who has nothing else to do works out bounds by actions that may be asked for next."""
+        """Let idle workers compute bounds by actions that may be asked for next."""
         new = (i for i in numbers if i not in self.floor_s)
         self.judging.soon_bounded = [i for i in new if self._worth_tightening[i]]
 
@@ -278,7 +278,7 @@ class LayoutSearch:
         return self._drawn_beside(frozenset(ranked.value))
 
     def _foresee(self, judged: Sequence[int]) -> None:
-        """Whoever has nothing else to do begins with what is audited, should these be all who are judged."""
+        """Let idle workers begin with the layouts that are audited, should these be all that are judged."""
         self.later(self._drawn_beside(frozenset(judged)))
 
     def _drawn_beside(self, judged: frozenset[int]) -> list[int]:
@@ -302,7 +302,7 @@ class LayoutSearch:
         self.judging.ahead(self._longest_first(numbers))
 
     def later(self, numbers: Iterable[int]) -> None:
-        """Whoever has nothing else to do from now on begins with layouts that are asked for in the end."""
+        """Let idle workers begin from now on with layouts that are asked for in the end."""
         self.judging.later = self._longest_first(numbers)
 
     def later_least(self, numbers: Iterable[int]) -> None:

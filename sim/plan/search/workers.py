@@ -1,4 +1,5 @@
-"""Who does the replays: this process, and a pool of forked ones; a Ray cluster is sim/plan/search/on_ray.py.
+"""The processes that do the replays: this one, and a pool of forked ones; a Ray cluster is
+sim/plan/search/on_ray.py.
 
 Knows tasks and their order, not what they are. Results come in the order of the tasks, and workers are ahead
 of the one that is awaited by a few, so that whoever takes them may stop early.
@@ -163,7 +164,7 @@ class Local(Generic[Task, Done]):
         self.arrived(future.result())
 
     def _result(self, pool: ProcessPoolExecutor, one: _Flying[Task, Done]) -> Done:
-        """What comes of a task, which is begun anew if it was left while nobody waited for it."""
+        """The result of a task, which is started again if it was dropped while nothing waited for it."""
         while (found := one.future.result()) is LEFT:
             one = self._submitted(pool, one.task)
         done: Done = found

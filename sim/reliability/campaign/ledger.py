@@ -1,4 +1,4 @@
-"""Where the wall clock went: one account per category, which together are the whole of it.
+"""How the wall-clock time was spent: one account per category, which together are the whole of it.
 
 Categories are those of the accounting identity in docs/faults.md; each has the name that Google's
 ml-goodput-measurement gives to such time (``goodput_utils.py``, BadputType), so that both can be compared.

@@ -1,5 +1,4 @@
-"""A campaign with every number at hand: what one replication needs, and nothing that it would have to look
-up.
+"""A campaign in numbers: what one replication needs, so that it need not look anything up.
 
 Plain data in SI units, so that worker processes take it as it is.
 """

@@ -22,7 +22,7 @@ from .stepping import Stop, mark_broken
 
 
 def recovering(state: ReplicationState, stop: Stop) -> Steps:
-    """From the stop until the job steps again."""
+    """Recover from a stop: all that happens until the job steps again."""
     state.mode = "down"
     began, fault = state.now, stop.fault
     state.handled = [fault] if fault else []
@@ -39,7 +39,7 @@ def recovering(state: ReplicationState, stop: Stop) -> Steps:
             mark_broken(state, fault)
             if fault.entry:
                 detect_entry(fault, state.now - fault.entry.at_s)
-        _log(state, fault, copy, lost)
+        _log(fault, copy, lost)
         if _stuck(state):
             return "stuck"
     else:
@@ -84,14 +84,14 @@ def _lose(state: ReplicationState, stop: Stop) -> tuple[RestoredCopy, float]:
     return copy, lost
 
 
-def _log(state: ReplicationState, fault: Fault | None, copy: RestoredCopy, lost: float) -> None:
+def _log(fault: Fault | None, copy: RestoredCopy, lost: float) -> None:
     if fault and fault.entry:
         fault.entry.lost_s, fault.entry.restored_step = lost, copy.step
         fault.entry.tier = copy.tier.name if copy.tier else ""
 
 
 def _stuck(state: ReplicationState) -> bool:
-    """Whether the run gets nowhere: so many restarts in a row from the same checkpoint."""
+    """Whether the run makes no progress: too many restarts in a row from the same checkpoint."""
     if state.step > state.last_restored:
         state.no_progress, state.progress_s = 0, state.now
     else:
@@ -160,10 +160,10 @@ def _restart(
         if done == "ok":
             done = yield from reschedule(state, stop, fault)
         while done == "ok" and bad:
-            done = yield from restore(state, fault, bad.pop(0), "failed_restart")
+            done = yield from restore(state, bad.pop(0), "failed_restart")
         if done == "ok":
             tier = copy.tier if copy else state.plan.storage
-            done = yield from restore(state, fault, tier, "restart", live=stop.why == "regrow")
+            done = yield from restore(state, tier, "restart", live=stop.why == "regrow")
         if done != "fault":
             return done
         fault = state.inbox.pop(0)

@@ -60,7 +60,7 @@ def standing(machine: Machine, empty: Collection[int], *, regroup: bool) -> Stan
 
 
 def regrouped(machine: Machine, empty: int) -> int:
-    """Whole replicas that the hosts that are left make together."""
+    """The whole replicas that the remaining hosts make together."""
     gpus = machine.gpus - empty * machine.gpus_per_node
     return max(0, min(machine.replicas, math.floor(gpus * machine.replicas / machine.gpus + 1e-9)))
 

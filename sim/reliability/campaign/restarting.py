@@ -98,9 +98,7 @@ def _await(state: ReplicationState, ready: Callable[[], bool], what: str) -> Ste
     return "ok"
 
 
-def restore(
-    state: ReplicationState, fault: Fault | None, tier: Tier | None, category: str, *, live: bool = False
-) -> Steps:
+def restore(state: ReplicationState, tier: Tier | None, category: str, *, live: bool = False) -> Steps:
     """Processes, communicators, the checkpoint, compilation, warm-up."""
     rules = state.plan.recovering
     if state.storage_down and (tier is None or tier.name == "storage") and not live:

@@ -61,9 +61,8 @@ class Arrivals(Protocol):
         ...
 
     def rest(self, node: int, now: float) -> None:
-        """Nothing fails in that slot until it goes on; a source without ages may give its faults still, which
-        then find nothing.
-        """
+        """Let nothing fail in that slot until it goes on; a source without ages may still give faults, which
+        then find nothing."""
         ...
 
     def go_on(self, node: int, now: float) -> None:

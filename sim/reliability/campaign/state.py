@@ -266,7 +266,7 @@ class ReplicationState:
         self.effects[next(self.effect_numbers)] = (fault.effect, fault.nodes)
 
     def begin(self, fault: Fault) -> None:
-        """Something lasting is wrong from now on."""
+        """Begin an effect that lasts."""
         number = next(self.effect_numbers)
         if fault.kind.effect == "storage":
             factor = fault.effect.bandwidth_factor

@@ -71,7 +71,7 @@ def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
         if state.exhausted:
             return Stop(why="events")
         if reached:
-            stop = _arrived(state, stretch, place, what, leaving)
+            stop = _arrived(state, place, what, leaving)
             if stop:
                 return stop
             if what == "due":
@@ -232,9 +232,7 @@ def _goal(state: ReplicationState, stretch: StepStretch) -> int:
     return stretch.place.steps + max(0, ceil(left / stretch.useful_s + stretch.place.part - 1e-9))
 
 
-def _arrived(
-    state: ReplicationState, stretch: StepStretch, place: StepPosition, what: str, leaving: Leaving | None
-) -> Stop | None:
+def _arrived(state: ReplicationState, place: StepPosition, what: str, leaving: Leaving | None) -> Stop | None:
     """What the end of a stretch means; None: go on."""
     match what:
         case "goal" | "horizon" | "false_positive":

@@ -55,7 +55,8 @@ class Writer:
         self.next_due += self.tier.every
 
     def snapshot(self, now: float, speed: float) -> float:
-        """One is due; ``speed`` of the storage. Returns for how long steps stall."""
+        """Take the checkpoint that is due; ``speed`` is that of the storage. Returns for how long steps
+        stall."""
         tier, step = self.tier, self.next_due
         self.next_due += tier.every
         wait = 0.0

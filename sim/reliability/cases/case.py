@@ -1,4 +1,5 @@
-"""One row of the page: what was expected, what the campaign gave, and the verdict. And how cases are run."""
+"""One row of the page of published cases: what was expected, what the campaign gave, and the verdict. And how
+cases are run."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def sizes(runs: int = 40) -> Iterator[CaseVerdict]:
 
 
 def _mtbf_h(gpus: int, *, horizon_h: float, runs: int) -> float:
-    """Mean hours between failures of a job of so many GPUs, whose hosts fail at RSC-1's rate."""
+    """Mean hours between failures of a job of ``gpus``, whose hosts fail at RSC-1's rate."""
     document = {
         "name": "size",
         "step_time": "10 s",
@@ -120,13 +120,13 @@ def standbys() -> Iterator[CaseVerdict]:
     )
 
 
-def slow_document(gpus: int, process: dict[str, Any], clock: str = "wall") -> dict[str, Any]:
+def slow_document(gpus: int, process: dict[str, Any]) -> dict[str, Any]:
     """Hosts that are slow, and nothing else."""
     return {
         "name": "slow",
         "step_time": "10 s",
         "cluster": {"gpus": gpus, "gpus_per_node": 8},
-        "faults": {"clock": clock, "processes": [{"kind": "gpu_throttle", "scope": "node", **process}]},
+        "faults": {"clock": "wall", "processes": [{"kind": "gpu_throttle", "scope": "node", **process}]},
         "run": {"work": "30 d"},
     }
 

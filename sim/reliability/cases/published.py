@@ -56,7 +56,8 @@ def _largest_causes(found: Study) -> CaseVerdict:
 
 
 def _frontier(tau: int, limit: float) -> CaseVerdict:
-    """With a checkpoint every ``tau`` minutes, a failure may cost ``limit`` minutes for an ETTR of 90 %."""
+    """Compare how long a failure may last for an ETTR of 90 % with ``limit`` minutes, with a checkpoint every
+    ``tau`` minutes."""
     around = [
         run_case(
             renewal(m=166.9, c=0.0, d=down, r=0.0, tau=float(tau), exposed=False, segments=120_000 // tau),

@@ -1,1 +1,1 @@
-"""From a document to a campaign: blocks, rates, checkpoints in bytes and seconds, step times, traces."""
+"""Build a campaign from a document: blocks, rates, checkpoints in bytes and seconds, step times, traces."""

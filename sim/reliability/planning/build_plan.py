@@ -1,4 +1,4 @@
-"""From what a document says to a campaign with every number at hand.
+"""Build a campaign plan, with every number at hand, from what a document says.
 
 Knows every block and how the numbers follow; asks the step engine for the step time. What does not fit
 together is refused here, by the name of its field.
@@ -28,7 +28,7 @@ DEFAULT_HORIZON_S = 30 * 86400.0
 
 
 def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> CampaignPlan:
-    """The campaign. ``step``: a step model that is at hand already, so that nothing is replayed twice.
+    """The campaign. ``step`` is a step model that was built already, so that nothing is replayed twice.
 
     Raises:
         ValueError: blocks that do not fit together; names the field.

@@ -53,7 +53,7 @@ class FaultRecord:
         return self.length_s - fault.at_s if fault.repair_s is None else fault.repair_s
 
 
-def read_record(path: Path, hosts: int | None = None) -> FaultRecord:
+def read_fault_record(path: Path, hosts: int | None = None) -> FaultRecord:
     """The record in ``path``, of ``hosts`` hosts (None: those that failed).
 
     Raises:

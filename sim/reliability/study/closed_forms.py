@@ -20,16 +20,13 @@ def ettr_blocking(*, tau: float, c: float, m: float, d: float, r: float, exposed
     return tau / ((math.exp(r / m) * (m + d) if exposed else m + d + r) * k)
 
 
-def ettr_async(
-    *, tau: float, s: float, p: float, m: float, d: float, r: float, exposed: bool = False
-) -> float:
+def ettr_async(*, tau: float, s: float, p: float, m: float, d: float, r: float) -> float:
     """ETTR with asynchronous checkpoints: a stall ``s``, durable ``p`` later, p at most tau + s.
 
     >>> round(ettr_async(tau=30, s=0.1, p=3, m=167, d=2, r=5), 5)
     0.85742
     """
-    restart = math.exp(r / m) * (m + d) if exposed else m + d + r
-    return tau / (math.exp(p / m) * restart * math.expm1((tau + s) / m))
+    return tau / (math.exp(p / m) * (m + d + r) * math.expm1((tau + s) / m))
 
 
 def waterfall(*, tau: float, c: float, m: float, d: float, r: float) -> dict[str, float]:

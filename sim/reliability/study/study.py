@@ -164,11 +164,11 @@ def useful_by(outcome: Outcome, times: Sequence[float]) -> list[float]:
     return found
 
 
-def sliding_ettr(outcome: Outcome, window_s: float = WINDOW_S) -> list[float]:
+def sliding_ettr(outcome: Outcome) -> list[float]:
     """Useful share of every whole window, one after the other."""
-    count = int(outcome.wall_s // window_s)
-    done = useful_by(outcome, [number * window_s for number in range(count + 1)])
-    return [(b - a) / window_s for a, b in itertools.pairwise(done)]
+    count = int(outcome.wall_s // WINDOW_S)
+    done = useful_by(outcome, [number * WINDOW_S for number in range(count + 1)])
+    return [(b - a) / WINDOW_S for a, b in itertools.pairwise(done)]
 
 
 def study(
@@ -179,7 +179,7 @@ def study(
     max_events: int | None = None,
     progress: Progress | None = None,
 ) -> Study:
-    """As many replications as asked for, or until the interval of the ETTR is narrow enough.
+    """Run as many replications as asked for, or until the interval of the ETTR is narrow enough.
 
     TooMuchWork, a ValueError, where they are estimated at more than ``max_events`` (None: an hour's worth).
     """

@@ -33,7 +33,7 @@ Style = Mapping[str, str]
 
 
 def dark(document: str) -> str:
-    """The same picture on dark ground: light colours dark and dark ones light, and hues as they were.
+    """The picture on dark ground: light colours dark and dark ones light, and hues as they were.
 
     >>> dark('fill="#ffffff"'), dark('fill="#000000"')
     ('fill="#141414"', 'fill="#fafafa"')

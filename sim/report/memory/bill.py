@@ -17,6 +17,7 @@ with sequence parallelism all of it is divided by t (equations 2 and 4).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,39 +81,38 @@ def _shards(run: Scenario) -> int:
 
 def _weights(run: Scenario, stage: StageMemory) -> BillLine:
     parts = _shards(run) if run.parallelism.zero == 3 else 1
-    each = 4 if run.training.precision == "fp32" else 2
-    textbook, size = each * stage.parameters / parts, stage.terms["weights"]
-    return BillLine(
-        name="weights",
-        bytes=size,
-        textbook_bytes=textbook,
-        formula=_divided(f"{each} N", parts),
-        why="; ".join(why_weights(run)) if _differs(size, textbook) else "",
-    )
+    return _state(stage, "weights", _stored_bytes(run), parts, lambda _: why_weights(run))
 
 
 def _gradients(run: Scenario, stage: StageMemory) -> BillLine:
     parts = _shards(run) if run.parallelism.zero >= 2 else 1
-    each = 4 if run.training.precision == "fp32" else 2
-    textbook, size = each * stage.parameters / parts, stage.terms["gradients"]
-    return BillLine(
-        name="gradients",
-        bytes=size,
-        textbook_bytes=textbook,
-        formula=_divided(f"{each} N", parts),
-        why="; ".join(why_gradients(run, fewer=size < textbook)) if _differs(size, textbook) else "",
+    return _state(
+        stage, "gradients", _stored_bytes(run), parts, lambda fewer: why_gradients(run, fewer=fewer)
     )
 
 
 def _optimizer(run: Scenario, stage: StageMemory) -> BillLine:
-    parts, each = _shards(run), 8 if run.training.precision == "fp32" else 12
-    textbook, size = each * stage.parameters / parts, stage.terms["optimizer"]
+    each = 8 if run.training.precision == "fp32" else 12
+    return _state(stage, "optimizer", each, _shards(run), lambda _: why_optimizer(run))
+
+
+def _stored_bytes(run: Scenario) -> int:
+    """Bytes of a weight or a gradient in the textbook."""
+    return 4 if run.training.precision == "fp32" else 2
+
+
+def _state(
+    stage: StageMemory, name: str, each: int, parts: int, why: Callable[[bool], Iterable[str]]
+) -> BillLine:
+    """A term of the model's state: ``each`` bytes a parameter in the textbook, over ``parts`` ranks. ``why``
+    gives reasons for another size, which may be fewer bytes than the textbook's."""
+    textbook, size = each * stage.parameters / parts, stage.terms[name]
     return BillLine(
-        name="optimizer",
+        name=name,
         bytes=size,
         textbook_bytes=textbook,
         formula=_divided(f"{each} N", parts),
-        why="; ".join(why_optimizer(run)) if _differs(size, textbook) else "",
+        why="; ".join(why(size < textbook)) if _differs(size, textbook) else "",
     )
 
 

@@ -36,7 +36,7 @@ def keeps_no_scores(run: Scenario) -> bool:
 
 
 def why_weights(run: Scenario) -> Iterator[str]:
-    """Not 2 N, or its share of a shard group."""
+    """Why weights are not 2 N bytes, or the share of a shard group."""
     rule = sharding_rule(run)
     if rule and rule.master_only and run.parallelism.zero == 3:
         yield "the FP32 parameters are the ones that are sharded"
@@ -53,7 +53,7 @@ def why_weights(run: Scenario) -> Iterator[str]:
 
 
 def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
-    """Not 2 N, or its share."""
+    """Why gradients are not 2 N bytes, or a rank's share."""
     software, rule, training = run.software, sharding_rule(run), run.training
     size = max(
         software.gradients.gradient_bytes(training.precision), 4 if training.precision == "fp32" else 2
@@ -87,7 +87,7 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
 
 
 def why_optimizer(run: Scenario) -> Iterator[str]:
-    """Not 12 N, or its share."""
+    """Why optimizer states are not 12 N bytes, or a rank's share."""
     rule, training = sharding_rule(run), run.training
     if training.offloads_state:
         yield "on the host"

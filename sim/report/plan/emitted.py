@@ -44,7 +44,8 @@ def changed_lines(plan: LayoutPlan) -> list[str]:
 
 
 def passed_over(plan: LayoutPlan) -> str:
-    """Which layouts came before the last choice and cannot be said, in one sentence; empty where none did."""
+    """In one sentence, which layouts were better than the last choice but cannot be written in the
+    framework's words; empty where there are none."""
     if not plan.passed_over or plan.wishes.emission is None:
         return ""
     title = EXPORTERS.get(plan.wishes.emission.framework).title

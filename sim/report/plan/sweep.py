@@ -87,7 +87,7 @@ def _cost(point: FieldPoint) -> str:
 
 
 def _fit(point: FieldPoint) -> str:
-    """With which probability it fits, as plan tells it, or that it is predicted not to."""
+    """The probability with which a point fits, as a plan tells it, or that it is predicted not to."""
     sure = point.figures.fit_probability if point.figures else None
     return "does not fit" if not point.fits else "" if sure is None else chance(sure)
 

@@ -62,10 +62,19 @@ def print_plan(
         console.print()
         for line in nothing(plan):
             console.print(line)
-        if plan.bold:
-            console.print(bold(plan.bold), soft_wrap=True)
-            how("To try the bold one", plan.bold.choice)
-        return
+        _print_bold(plan, console)
+    else:
+        _print_choices(plan, console)
+        how("To run the best", plan.choices[0])
+    if plan.bold:
+        how("To try the bold one", plan.bold.choice)
+    if plan.choices:
+        print_emitted(plan, console, whole=whole)
+        _print_proof(plan, console)
+
+
+def _print_choices(plan: LayoutPlan, console: Console) -> None:
+    """The best layouts, those that no other one beats, and why others lost."""
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
     for line in alike(plan.choices):
@@ -73,8 +82,7 @@ def print_plan(
     if len(plan.tied) > 1:
         tied = count(len(plan.tied))
         console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
-    if plan.bold:
-        console.print(bold(plan.bold), soft_wrap=True)
+    _print_bold(plan, console)
     if len(plan.front) > 1:
         scope = "" if plan.front_whole else ", of what was replayed"
         _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{scope}")
@@ -82,10 +90,15 @@ def print_plan(
     if plan.lost:
         _section(console, "Why others lost")
         console.print(_lost(plan))
-    how("To run the best", plan.choices[0])
+
+
+def _print_bold(plan: LayoutPlan, console: Console) -> None:
     if plan.bold:
-        how("To try the bold one", plan.bold.choice)
-    print_emitted(plan, console, whole=whole)
+        console.print(bold(plan.bold), soft_wrap=True)
+
+
+def _print_proof(plan: LayoutPlan, console: Console) -> None:
+    """What the certificate says, and how long the search took."""
     console.print()
     console.print(plan.certificate.sentence())
     if plan.remembered:

@@ -90,7 +90,7 @@ def _head(answers: Answers, title: str) -> Iterator[str]:
         f'<p class="sub">{count(plan.machine.gpus)} GPUs on {count(plan.machine.nodes)} hosts, {ends}; '
         f"{len(study.outcomes)} replications; recovery by {escape(plan.recovering.policy)}</p>"
     )
-    yield f'<div class="fix">{"<br>".join(verdict(answers))}</div>'
+    yield f'<div class="fix">{"<br>".join(verdict_sentences(answers))}</div>'
     yield (
         '<div class="cards">'
         + "".join(
@@ -124,7 +124,7 @@ def _runs(answers: Answers) -> Iterator[str]:
     yield (f"<div><h2>Spares</h2>{repairs}</div>" if repairs else "<div></div>") + "</div>"
 
 
-def verdict(answers: Answers) -> Iterator[str]:
+def verdict_sentences(answers: Answers) -> Iterator[str]:
     """The answer as a sentence."""
     study = answers.study
     lost = {name: share for name, share in study.waterfall.items() if name != "useful"}

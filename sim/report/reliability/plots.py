@@ -120,7 +120,7 @@ def bars(rows: Sequence[Bar], words: str) -> str:
 
 
 def history_plot(study: Study) -> str:
-    """The first replication: cumulative and sliding ETTR, with what struck."""
+    """The first replication: cumulative and sliding ETTR, with the faults that occurred."""
     one = study.outcomes[0]
     kinds = list(dict.fromkeys(entry.kind for entry in one.log))
     with chart.canvas(WIDTH, 330 + 18.0 * len(kinds)) as figure:

@@ -95,14 +95,14 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[SweepPoint], console: Con
             )
     console.print(table)
     console.print()
-    for line in verdict(axes, ranking):
+    for line in verdict_lines(axes, ranking):
         console.print(line, markup=False)
 
 
 HELD = {True: ("GPUs held", "of these"), False: ()}
 
 
-def verdict(axes: Sequence[Axis], ranking: Ranking) -> Iterator[str]:
+def verdict_lines(axes: Sequence[Axis], ranking: Ranking) -> Iterator[str]:
     """Which values are best, or that there is no difference; by what, and what is held fixed."""
     what = "ETTR of the GPUs held" if ranking.by == "ettr_held" else "ETTR"
     figure = interval(ranking.value(ranking.best))

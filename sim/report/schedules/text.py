@@ -60,7 +60,7 @@ def line(row: Track, last: float, width: int, *, filler: str, few_colours: bool 
 
 
 def _shown(boxes: Sequence[Box], last: float, width: int) -> Iterator[Box | None]:
-    """Of each column the box that fills most of it, of the kind that does; None where idle time does."""
+    """The box that fills most of each column, of the kind that does; None where idle time does."""
     column = last / width
     inside: dict[int, list[tuple[float, Box]]] = defaultdict(list)
     for box in boxes:

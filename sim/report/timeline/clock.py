@@ -1,4 +1,4 @@
-"""In which unit a timeline writes its times. Knows figures; does not know what is drawn."""
+"""The unit in which a timeline writes its times. Knows figures; does not know what is drawn."""
 
 from __future__ import annotations
 

@@ -88,7 +88,8 @@ def _track(
 def _exposed(
     busy: list[Interval], communication: dict[str, list[Interval]]
 ) -> Iterator[tuple[str, list[Interval]]]:
-    """Where axes overlap in the open, the first of AXES has the time: no moment is counted twice."""
+    """Exposed communication by axis; where axes overlap, the first of AXES has the time, so that no moment is
+    counted twice."""
     covered = busy
     for axis in AXES:
         if axis in communication:
@@ -98,5 +99,5 @@ def _exposed(
 
 
 def _lasting(times: list[Interval]) -> list[Interval]:
-    """Without what the rounding of sums leaves between two spans that touch."""
+    """``times`` without what rounding of sums leaves between two spans that touch."""
     return [(start, end) for start, end in times if end - start > NOISE_S]

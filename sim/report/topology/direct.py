@@ -30,7 +30,7 @@ def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet:
             sheet.words(x + 0.15 * span, router_y + 8, f"{hidden(fly.groups, groups)} more groups")
             x += 0.3 * span
             continue
-        at |= _group(topology, fly, group, (x + 6, router_y, span - 12), sheet)
+        at |= _group(fly, group, (x + 6, router_y, span - 12), sheet)
         x += span
     _dragonfly_cables(fly, at, sheet)
     net = topology.cluster.interconnect
@@ -46,9 +46,7 @@ def draw_dragonfly(topology: RegularTopology, fly: Dragonfly, top: float, sheet:
     return router_y + 62 + 26 * min(2, fly.nodes_per_router) + 22
 
 
-def _group(
-    topology: RegularTopology, fly: Dragonfly, group: int, place: tuple[float, float, float], sheet: Sheet
-) -> dict[int, Point]:
+def _group(fly: Dragonfly, group: int, place: tuple[float, float, float], sheet: Sheet) -> dict[int, Point]:
     """The routers of a group in a row, their hosts under them."""
     left, y, width = place
     sheet.frame(left, y - 84, width, 162 + 26 * min(2, fly.nodes_per_router), f"group {group}")

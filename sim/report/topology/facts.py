@@ -160,7 +160,7 @@ def print_cluster(cluster: Cluster, placement: Placement, console: Console) -> N
 
 
 def _domain_words(domains: dict[str, Any]) -> str:
-    """Such as ``4 racks × 72 GPUs, 64 of each in use``."""
+    """Words for the NVLink domains, such as ``4 racks × 72 GPUs, 64 of each in use``."""
     count, gpus = domains["count"], domains["gpus"]
     what = " racks" if domains["racks"] else ""
     words = f"{count:,}{what} {TIMES} {gpus} GPUs" if count > 1 else f"1{what[:-1]} {TIMES} {gpus} GPUs"

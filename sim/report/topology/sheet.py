@@ -140,7 +140,7 @@ class Sheet:
 
 
 def load_colour(load: float) -> str:
-    """From grey over amber to red."""
+    """The colour of a load: from grey over amber to red."""
     part = min(max(load, 0.0), 1.0) * 2
     low, high = LOADS[:2] if part <= 1 else LOADS[1:]
     mix = part if part <= 1 else part - 1

@@ -23,7 +23,7 @@ class FaultsBlock(BaseModel):
 
 
 class Every(FaultsBlock):
-    """How often: after so much fault-free time, or after so many steps. ``30min`` or ``50 steps``."""
+    """How often: after some fault-free time, or after a number of steps. ``30min`` or ``50 steps``."""
 
     seconds: SecondsAboveZero | None = Field(default=None, description="of fault-free time")
     steps: Count | None = Field(default=None, description="steps")

@@ -15,7 +15,7 @@ from .deepspeed_json import batches_beside, fill_auto, join_json, precision_of, 
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
-from .settings import Setting, Settings
+from .settings import Settings
 from .sources import SourceFile
 from .trainer import FUSED, REPLICAS, put_trainer
 from .trainer_run import has_arguments, is_accelerates, settings_of, starts_trainer
@@ -71,11 +71,7 @@ def trainer_scenario(settings: Settings, job: ImportJob, gpus: int | None, *list
     micro = "per_device_train_batch_size"
     put_batches(settings, batches_beside(settings, micro), ranks, micro)
     if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
-        draft.put(
-            "software.kernels.torch_compile",
-            True,
-            settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
-        )
+        settings.put("software.kernels.torch_compile", True, "dynamo_config.dynamo_backend", "dynamo_backend")
     put_trainer(settings, job.files, _precision(settings, any(map(is_accelerates, job.files))))
     fill_auto(settings)
     if not settings.has("optim") and draft.get("software.name") != DEEPSPEED:
@@ -84,7 +80,7 @@ def trainer_scenario(settings: Settings, job: ImportJob, gpus: int | None, *list
             f"optim is not said: an update is torch's foreach; from torch 2.8 on {FUSED} is the default"
         )
     if settings.flag("fsdp_config.fsdp_activation_checkpointing"):
-        draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
+        settings.put("training.recompute", "full", "fsdp_config.fsdp_activation_checkpointing")
     put_machine(settings)
     settle(settings, "accelerate", "trainer", "deepspeed-json", *lists)
     return draft.finished()
@@ -141,7 +137,7 @@ def _put_distribution(settings: Settings, job: ImportJob, gpus: int | None) -> i
     else:
         draft.put("software.preset", "torchtitan-2024", "plain torch")
         draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
-        draft.put("parallelism.zero", 0, settings.origin("distributed_type", default="nothing shards"))
+        settings.put("parallelism.zero", 0, "distributed_type", default="nothing shards")
         if not settings.has("distributed_type"):
             draft.note(
                 "nothing says who shards the states, so replicas of DistributedDataParallel are taken; give"
@@ -169,10 +165,10 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
     if sharding.hybrid and gpus and gpus > 8:
         draft.put("parallelism.fsdp_shard_size", 8, f"{sharding.origin}: the GPUs of a host")
     elif sizes["dp_replicate"] > 1 and gpus:
-        draft.put(
+        settings.put(
             "parallelism.fsdp_shard_size",
             gpus // sizes["dp_replicate"] // sizes["tp"],
-            settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
+            "parallelism_config.parallelism_config_dp_replicate_size",
         )
     settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
     wrapped = settings.text(f"{prefix}transformer_layer_cls_to_wrap")
@@ -185,16 +181,19 @@ def _fsdp_software(settings: Settings, version: int, prefix: str) -> None:
     draft = settings.draft
     draft.put("software.preset", "torchtitan-2024", "FSDP of plain torch")
     draft.put("software.name", "huggingface-fsdp", "its model is transformers', not torchtitan's")
-    draft.put(
+    settings.put(
         "software.sharding.implementation",
         f"fsdp{min(2, max(1, version))}",
-        settings.origin(f"{prefix}version", "fsdp_version", default=f"{DEFAULT}: 1"),
+        f"{prefix}version",
+        "fsdp_version",
+        default=f"{DEFAULT}: 1",
     )
     each = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
-    draft.put(
+    settings.put(
         "software.sharding.reduce",
         "each" if settings.flag(each) else "last",
-        settings.origin(each, default=f"{DEFAULT}: accumulation is no_sync but for the last microbatch"),
+        each,
+        default=f"{DEFAULT}: accumulation is no_sync but for the last microbatch",
     )
 
 
@@ -237,14 +236,14 @@ def _second_fsdp(settings: Settings, prefix: str) -> _Sharding:
 def _other_axes(settings: Settings, sizes: Mapping[str, int]) -> None:
     draft = settings.draft
     table = "parallelism_config.parallelism_config"
-    draft.put("parallelism.tp", sizes["tp"], settings.origin(f"{table}_tp_size", default=DEFAULT))
+    settings.put("parallelism.tp", sizes["tp"], f"{table}_tp_size", default=DEFAULT)
     if sizes["tp"] > 1:
         settings.refuse(
             f"{table}_tp_size",
             "tensor parallelism of transformers, which shards no sequence, is not read",
         )
     cp = sizes["cp"] * sizes["sp"]
-    draft.put("parallelism.cp", cp, settings.origin(f"{table}_cp_size", f"{table}_sp_size", default=DEFAULT))
+    settings.put("parallelism.cp", cp, f"{table}_cp_size", f"{table}_sp_size", default=DEFAULT)
     if cp > 1:
         draft.put(
             "software.exchange.cp_comm", "a2a" if sizes["sp"] > 1 else "all_gather", f"{DEFAULT}: allgather"
@@ -279,9 +278,7 @@ def _deepspeed(settings: Settings, job: ImportJob) -> None:
             settings.found[f"zero_optimization.{long}"] = found
     steps = settings.setting("deepspeed_config.gradient_accumulation_steps")
     if steps is not None and "gradient_accumulation_steps" not in settings.found:
-        settings.found["gradient_accumulation_steps"] = Setting(
-            value=steps.value, file=steps.file, name=steps.name, line=steps.line
-        )
+        settings.found["gradient_accumulation_steps"] = steps
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", DEEPSPEED, "its model is transformers', not Megatron's")
     put_zero(settings, pipeline=False)

@@ -34,7 +34,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="axolotl", file=job.name, version=job.version or "067b021c")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     ranks = _sharding(settings, job, world_size(settings, None, None))
     _plugins(settings)
     put_batches(settings, batches_beside(settings, "micro_batch_size"), ranks, "micro_batch_size")
@@ -42,7 +42,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_trainer(settings, job.files, None)
     fill_auto(settings)
     if settings.flag("activation_offloading"):
-        draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
+        settings.put("training.activation_offload", True, "activation_offloading")
     _note_packs(settings)
     optimizer = settings.text("optimizer", default=FUSED)
     put_update(settings, optimizer, settings.origin("optimizer", default="default of axolotl"))

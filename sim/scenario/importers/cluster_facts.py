@@ -23,7 +23,7 @@ def world_size(
     for name in GPUS:
         if not _is_variable(settings, name) and settings.given.get(name) is not None:
             gpus = settings.integer(name, least=1)
-            draft.put("cluster.gpus", gpus, settings.origin(name))
+            settings.put("cluster.gpus", gpus, name)
             return gpus
     if world is not None and per_node is None:
         gpus = _whole(settings, world)
@@ -58,18 +58,14 @@ def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = 
         draft.ask("gpu", "the files do not say which GPU this runs on", "H100-SXM5-80GB")
     else:
         name = _called(name)
-        draft.put("cluster.gpu", name, settings.origin(*GPU, default=origin))
+        settings.put("cluster.gpu", name, *GPU, default=origin)
     if settings.given.get("gpus_per_node") is not None:
-        draft.put(
-            "cluster.gpus_per_node", settings.integer("gpus_per_node"), settings.origin("gpus_per_node")
-        )
+        settings.put("cluster.gpus_per_node", settings.integer("gpus_per_node"), "gpus_per_node")
     if settings.given.get("gpus_per_domain") is not None:
-        draft.put(
-            "cluster.gpus_per_domain", settings.integer("gpus_per_domain"), settings.origin("gpus_per_domain")
-        )
+        settings.put("cluster.gpus_per_domain", settings.integer("gpus_per_domain"), "gpus_per_domain")
     gpus = draft.get("cluster.gpus")
     if any(settings.given.get(one) is not None for one in NETWORK):
-        draft.put("cluster.interconnect", settings.text(*NETWORK), settings.origin(*NETWORK))
+        settings.put("cluster.interconnect", settings.text(*NETWORK), *NETWORK)
     elif name is None or (
         gpus is not None and not _inside_nvlink(name, gpus, draft.get("cluster.gpus_per_node"))
     ):

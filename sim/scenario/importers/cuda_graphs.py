@@ -59,7 +59,7 @@ def layers_of(draft: Draft) -> LayersInGraphs:
 
 
 def scopes_of(settings: Settings) -> frozenset[str]:
-    """The scopes that are told; none for whole layers. A word that is no scope is refused."""
+    """The scopes that are named; none for whole layers. A word that is no scope is refused."""
     found = settings.setting(*SCOPE_NAMES)
     if found is None or found.value in (True, None, "") or settings.asks(found):
         return frozenset()

@@ -90,9 +90,7 @@ def read_deepspeed(job: ImportJob) -> Imported:
     config = next((one for one in job.files if one.kind == "json" and one.keys & set(_SIGNS)), None)
     if config is None and launch:
         config = _written(launch)
-    settings = Settings(
-        found=dict(launch.options) if launch else {}, given=job.given, draft=draft, dotted=True
-    )
+    settings = Settings(found=dict(launch.options) if launch else {}, given=job.given, draft=draft)
     join_json(settings, config.settings() if config else {})
     if launch and ("num_layers" in launch.options or (script and _is_megatron(script))):
         if script and script.kind == "arguments":
@@ -193,8 +191,8 @@ def _ulysses(settings: Settings, gpus: int | None) -> None:
     )
     if size > 1:
         draft = settings.draft
-        draft.put("parallelism.cp", size, settings.origin("ds_sequence_parallel_size"))
-        draft.put("software.exchange.cp_comm", "a2a", settings.origin("ds_sequence_parallel_size"))
+        settings.put("parallelism.cp", size, "ds_sequence_parallel_size")
+        settings.put("software.exchange.cp_comm", "a2a", "ds_sequence_parallel_size")
         micro = draft.get("training.micro_batch")
         replica = draft.get("parallelism.tp", 1) * draft.get("parallelism.pp", 1) * size
         if gpus and micro and not settings.has("global_batch_size"):
@@ -220,7 +218,7 @@ def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
             "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
         )
     if settings.flag("cpu_optimizer"):
-        draft.put("training.cpu_offload", True, settings.origin("cpu_optimizer"))
+        settings.put("training.cpu_offload", True, "cpu_optimizer")
     if stage == 3:
         draft.put("software.preset", "deepspeed-zero3-2021", "ZeRO-3")
 
@@ -275,9 +273,7 @@ def _stages(settings: Settings) -> None:
         settings.refuse("no_pipeline_parallel", "there are several pipeline stages")
     layers, pp = draft.get("model.num_layers"), draft.get("parallelism.pp", 1)
     if method and "embedding" in method and pp > 1:
-        draft.put(
-            "parallelism.stage_split", "embedding_and_loss_as_layers", settings.origin("pp_partition_method")
-        )
+        settings.put("parallelism.stage_split", "embedding_and_loss_as_layers", "pp_partition_method")
     elif method and method.lower() not in ("type:transformer", "uniform", "parameters") and method != "True":
         settings.refuse("pp_partition_method", "type:transformer and type:transformer|embedding are modelled")
     if draft.get("parallelism.stage_split") == "embedding_and_loss_as_layers":

@@ -118,9 +118,7 @@ def put_batches(
         )
         return
     names = (name, "train_micro_batch_size_per_gpu")
-    draft.put(
-        "training.micro_batch", micro, settings.origin(*names, default="train_batch_size over the ranks")
-    )
+    settings.put("training.micro_batch", micro, *names, default="train_batch_size over the ranks")
     product = f"microbatch times accumulation times {dp} ranks"
     draft.put(
         "training.global_batch",
@@ -131,7 +129,6 @@ def put_batches(
 
 def put_zero(settings: Settings, *, pipeline: bool) -> int:
     """Put ``parallelism.zero`` and what belongs to it; the stage."""
-    draft = settings.draft
     _refuse_blocks(settings)
     put_gradient_types(settings)
     _refuse_compilation(settings)
@@ -143,15 +140,16 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             "zero_optimization.stage",
             "DeepSpeed's pipeline asserts a stage below 2; --no-pipeline-parallel goes with 2 and 3",
         )
-    draft.put("parallelism.zero", stage, settings.origin("zero_optimization.stage", default=DEFAULT))
+    settings.put("parallelism.zero", stage, "zero_optimization.stage", default=DEFAULT)
     overlap = stage == 3
     if not is_auto(settings, "zero_optimization.overlap_comm"):
         overlap = settings.flag("zero_optimization.overlap_comm", default=stage == 3)
     if stage:
-        draft.put(
+        settings.put(
             "software.gradients.overlap_grad_reduce",
             overlap,
-            settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
+            "zero_optimization.overlap_comm",
+            default=f"{DEFAULT}: on for stage 3 alone",
         )
     _put_buckets(settings, stage)
     _put_shards(settings)
@@ -223,20 +221,20 @@ def _put_shards(settings: Settings) -> None:
     """Groups smaller than all ranks: MiCS shards in them, ZeRO++ keeps a second copy."""
     name = "zero_optimization.mics_shard_size"
     if (size := settings.integer(name)) is not None and size > 1:
-        settings.draft.put("parallelism.fsdp_shard_size", size, settings.origin(name))
+        settings.put("parallelism.fsdp_shard_size", size, name)
     name = "zero_optimization.zero_hpz_partition_size"
     if (size := settings.integer(name)) is not None and size > 1:
         settings.refuse(name, "a second copy of the weights in each host (ZeRO++) is not modelled")
 
 
 def _put_offload(settings: Settings) -> None:
-    draft, name = settings.draft, "zero_optimization.offload_optimizer.device"
+    name = "zero_optimization.offload_optimizer.device"
     device = settings.text(name)
     if settings.flag("zero_optimization.cpu_offload") or device == "cpu":
-        draft.put("training.cpu_offload", True, settings.origin(name, "zero_optimization.cpu_offload"))
+        settings.put("training.cpu_offload", True, name, "zero_optimization.cpu_offload")
     elif device == "nvme":
-        draft.put("training.cpu_offload", True, settings.origin(name))
-        draft.put("training.nvme_offload", True, settings.origin(name))
+        settings.put("training.cpu_offload", True, name)
+        settings.put("training.nvme_offload", True, name)
 
 
 _BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}

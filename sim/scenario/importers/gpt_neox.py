@@ -69,7 +69,7 @@ def read_neox(job: ImportJob) -> Imported:
         ScenarioError: what is asked or refused.
     """
     draft = Draft(framework="gpt-neox", file=job.name, version=job.version or "ea7aefd8")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     for file in job.files:
         for name, one in file.settings().items():
             if name in settings.found:
@@ -154,7 +154,7 @@ def _sizes(settings: Settings) -> None:
         value = settings.integer(name)
         if value is None and not settings.has(name):
             draft.ask(name, "the files do not say it", example)
-        draft.put(f"{block}.{name}", max(1, value or 1), settings.origin(name))
+        settings.put(f"{block}.{name}", max(1, value or 1), name)
 
 
 def _kernels(settings: Settings) -> None:
@@ -163,10 +163,11 @@ def _kernels(settings: Settings) -> None:
     named = "" if kinds is None else str(kinds.value)
     if any(one in named for one in _OTHER_ATTENTION):
         settings.refuse("attention_config", "attention of other kinds than global and flash is not modelled")
-    draft.put(
+    settings.put(
         "software.kernels.attention",
         "fa2" if "flash" in named else "unfused",
-        settings.origin("attention_config", default=f"{DEFAULT}: global"),
+        "attention_config",
+        default=f"{DEFAULT}: global",
     )
     for names, field in _FUSIONS:
         fused = sum(settings.flag(name) for name in names) > 0
@@ -191,27 +192,24 @@ def _mlp(settings: Settings) -> None:
     elif kind == "swiglu":  # two thirds, halved
         wide = -(-(int(wide * 2 / 3) // 2) // multiple) * multiple
         origin = f"{origin}, of which a third in each branch"
-    draft.put("model.mlp", kind, settings.origin("mlp_type", "activation", default=DEFAULT))
+    settings.put("model.mlp", kind, "mlp_type", "activation", default=DEFAULT)
     draft.put("model.ffn_hidden_size", wide, origin)
 
 
 def _layer(settings: Settings) -> None:
     """What a layer has besides its MLP."""
-    draft = settings.draft
-    draft.put("model.num_query_groups", settings.integer("num_kv_heads"), settings.origin("num_kv_heads"))
+    settings.put("model.num_query_groups", settings.integer("num_kv_heads"), "num_kv_heads")
     tied = not settings.flag("no_weight_tying")
-    draft.put("model.tied_embeddings", tied, settings.origin("no_weight_tying", default=DEFAULT))
+    settings.put("model.tied_embeddings", tied, "no_weight_tying", default=DEFAULT)
     norm = settings.choice("norm", among=_NORMS, default="layernorm")
-    draft.put("model.norm", norm, settings.origin("norm", default=DEFAULT))
+    settings.put("model.norm", norm, "norm", default=DEFAULT)
     position = settings.choice("pos_emb", among=_POSITIONS, default="learned")
-    draft.put("model.position", position, settings.origin("pos_emb", default=DEFAULT))
+    settings.put("model.position", position, "pos_emb", default=DEFAULT)
     names = ("use_bias_in_attn_linear", "use_bias_in_mlp")
     biases = [settings.flag(name, default=True) for name in names]
-    draft.put("model.biases", all(biases), settings.origin(*names, default=DEFAULT))
-    draft.put(
-        "model.dropout",
-        settings.number("hidden_dropout", default=0.0),
-        settings.origin("hidden_dropout", default=DEFAULT),
+    settings.put("model.biases", all(biases), *names, default=DEFAULT)
+    settings.put(
+        "model.dropout", settings.number("hidden_dropout", default=0.0), "hidden_dropout", default=DEFAULT
     )
     settings.number("attention_dropout")
 
@@ -230,10 +228,8 @@ def _vocabulary(settings: Settings) -> None:
         return
     draft.put("model.vocab_size", size, origin)
     multiple = settings.integer("make_vocab_size_divisible_by", default=128)
-    draft.put(
-        "model.make_vocab_size_divisible_by",
-        multiple,
-        settings.origin("make_vocab_size_divisible_by", default=DEFAULT),
+    settings.put(
+        "model.make_vocab_size_divisible_by", multiple, "make_vocab_size_divisible_by", default=DEFAULT
     )
 
 
@@ -242,8 +238,8 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     tp = max(1, settings.integer("model_parallel_size", default=1) or 1)
     stages = settings.integer("pipe_parallel_size", default=0) or 0
     pp = max(1, stages)
-    draft.put("parallelism.tp", tp, settings.origin("model_parallel_size", default=DEFAULT))
-    draft.put("parallelism.pp", pp, settings.origin("pipe_parallel_size", default=DEFAULT))
+    settings.put("parallelism.tp", tp, "model_parallel_size", default=DEFAULT)
+    settings.put("parallelism.pp", pp, "pipe_parallel_size", default=DEFAULT)
     _pipeline(settings, pp)
     _tensor_parallelism(settings, tp)
     settings.refuse_if(
@@ -275,7 +271,7 @@ def _tensor_parallelism(settings: Settings, tp: int) -> None:
     """What goes with tensors that are split: the sequence, and GPT-J's branches side by side."""
     draft = settings.draft
     if settings.flag("sequence_parallel") and tp > 1:
-        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
+        settings.put("parallelism.sequence_parallel", True, "sequence_parallel")
     if not settings.flag("gpt_j_residual"):
         return
     if tp > 1:
@@ -291,17 +287,17 @@ def _tensor_parallelism(settings: Settings, tp: int) -> None:
 
 
 def _recompute(settings: Settings, tp: int) -> None:
-    draft = settings.draft
     again = settings.flag("checkpoint_activations")
     every = settings.integer("checkpoint_num_layers", default=1) or 1
     if again and every > 1:
         kind: Any = {"kind": "full", "method": "uniform", "layers": every}
-        draft.put("training.recompute", kind, settings.origin("checkpoint_num_layers"))
+        settings.put("training.recompute", kind, "checkpoint_num_layers")
     else:
-        draft.put(
+        settings.put(
             "training.recompute",
             "full" if again else "none",
-            settings.origin("checkpoint_activations", default=f"{DEFAULT}: off"),
+            "checkpoint_activations",
+            default=f"{DEFAULT}: off",
         )
     if again and settings.flag("partition_activations") and tp > 1:
         settings.refuse(
@@ -320,7 +316,7 @@ def _states(settings: Settings, *, pipeline: bool) -> None:
         draft.put_software("reduce_grad_bytes", 4, settings.origin("fp32_allreduce"))
     kind = precision_of(settings) or ("fp16", DEFAULT)
     told = settings.choice("precision", among={"fp16": "fp16", "bfloat16": "bf16", "fp32": "fp32"})
-    draft.put("training.precision", told or kind[0], settings.origin("precision", default=kind[1]))
+    settings.put("training.precision", told or kind[0], "precision", default=kind[1])
     if draft.get("training.precision") == "bf16" and pipeline and stage == 0:
         draft.put(
             "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
@@ -332,7 +328,7 @@ def _optimizer(settings: Settings) -> None:
     if name == "none":
         settings.refuse("optimizer.type", "adam, sgd and lion are modelled")
     else:
-        settings.draft.put("training.optimizer.name", name, settings.origin("optimizer.type"))
+        settings.put("training.optimizer.name", name, "optimizer.type")
 
 
 IMPORTER = Importer(

@@ -19,16 +19,12 @@ def put_layer_checkpoints(
     backward last asks for (torch.utils.checkpoint, early_stop). ``unless_told``: whether they are reentrant
     where it is not set. ``default`` says whose defaults hold.
     """
-    draft = settings.draft
     again = settings.flag(*names)
-    draft.put(
-        "training.recompute",
-        "full" if again else "none",
-        settings.origin(*names, default=f"{default}: off"),
-    )
+    settings.put("training.recompute", "full" if again else "none", *names, default=f"{default}: off")
     if again:
-        draft.put(
+        settings.put(
             "software.kernels.recompute_stops_early",
             not settings.flag(reentrant, default=unless_told),
-            settings.origin(reentrant, default=f"{default}: {'' if unless_told else 'not '}reentrant"),
+            reentrant,
+            default=f"{default}: {'' if unless_told else 'not '}reentrant",
         )

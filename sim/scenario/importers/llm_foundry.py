@@ -33,7 +33,7 @@ def _recognises(file: SourceFile) -> bool:
 
 
 def _resolved(settings: dict[str, Setting]) -> dict[str, Setting]:
-    """With ``${variables.x}``, and in old files ``${x}``, put in."""
+    """The settings with ``${variables.x}``, and in old files ``${x}``, replaced by their values."""
     found = {}
     for name, one in settings.items():
         value: Any = one.value
@@ -68,7 +68,7 @@ def read_foundry(job: ImportJob) -> Imported:
         )
     else:
         gpus = None
-    settings = Settings(found=_resolved(found), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=_resolved(found), given=job.given, draft=draft)
     draft.put("software.preset", "llm-foundry-2023", "llm-foundry")
     world = world_size(settings, None, None, gpus)
     _model(settings, job)
@@ -80,9 +80,8 @@ def read_foundry(job: ImportJob) -> Imported:
 
 
 def _model(settings: Settings, job: ImportJob) -> None:
-    draft = settings.draft
     if not settings.flag("model.use_train_metrics", default=True):
-        draft.put("software.kernels.logged_losses", 0, settings.origin("model.use_train_metrics"))
+        settings.put("software.kernels.logged_losses", 0, "model.use_train_metrics")
     name = settings.text("model.name")
     if name == "mpt_causal_lm":
         put_mpt_sizes(settings)
@@ -105,46 +104,44 @@ def _mpt_layer(settings: Settings) -> None:
     kind = settings.text("model.ffn_config.ffn_type", default="mptmlp")
     if kind not in ("mptmlp", "mptglu", "mptgeglu"):
         settings.refuse("model.ffn_config.ffn_type", "mptmlp and mptglu are modelled")
-    draft.put(
-        "model.mlp",
-        "gelu" if kind == "mptmlp" else "swiglu",
-        settings.origin("model.ffn_config.ffn_type", default=DEFAULT),
+    settings.put(
+        "model.mlp", "gelu" if kind == "mptmlp" else "swiglu", "model.ffn_config.ffn_type", default=DEFAULT
     )
-    draft.put(
+    settings.put(
         "model.ffn_hidden_size",
         wide or int(ratio * hidden),
-        settings.origin("model.ffn_config.ffn_hidden_size", "model.expansion_ratio", default=f"{DEFAULT}: 4"),
+        "model.ffn_config.ffn_hidden_size",
+        "model.expansion_ratio",
+        default=f"{DEFAULT}: 4",
     )
     tied = settings.flag("model.tie_word_embeddings", default=True)
-    draft.put("model.tied_embeddings", tied, settings.origin("model.tie_word_embeddings", default=DEFAULT))
-    draft.put(
+    settings.put("model.tied_embeddings", tied, "model.tie_word_embeddings", default=DEFAULT)
+    settings.put(
         "model.dropout",
         settings.number("model.resid_pdrop", default=0.0),
-        settings.origin("model.resid_pdrop", default=DEFAULT),
+        "model.resid_pdrop",
+        default=DEFAULT,
     )
-    draft.put(
-        "model.biases", not settings.flag("model.no_bias"), settings.origin("model.no_bias", default=DEFAULT)
-    )
+    settings.put("model.biases", not settings.flag("model.no_bias"), "model.no_bias", default=DEFAULT)
 
 
 def _mpt_attention(settings: Settings) -> None:
-    draft = settings.draft
     groups = settings.integer("model.attn_config.kv_n_heads")
     if settings.text("model.attn_config.attn_type") == "multiquery_attention":
         groups = 1
-    draft.put(
-        "model.num_query_groups",
-        groups,
-        settings.origin("model.attn_config.kv_n_heads", "model.attn_config.attn_type"),
+    settings.put(
+        "model.num_query_groups", groups, "model.attn_config.kv_n_heads", "model.attn_config.attn_type"
     )
     rope, alibi = settings.flag("model.attn_config.rope"), settings.flag("model.attn_config.alibi")
-    draft.put(
+    settings.put(
         "model.position",
         "rope" if rope else "none" if alibi else "learned",
-        settings.origin("model.attn_config.rope", "model.attn_config.alibi", default=DEFAULT),
+        "model.attn_config.rope",
+        "model.attn_config.alibi",
+        default=DEFAULT,
     )
     if settings.flag("model.attn_config.qk_gn"):
-        draft.put("model.qk_norm", True, settings.origin("model.attn_config.qk_gn"))
+        settings.put("model.qk_norm", True, "model.attn_config.qk_gn")
     kernel = settings.choice(
         "model.attn_config.attn_impl",
         among={"flash": "fa2", "triton": "fa1", "torch": "unfused", "flex": None},
@@ -152,12 +149,10 @@ def _mpt_attention(settings: Settings) -> None:
     )
     if kernel is None:
         settings.refuse("model.attn_config.attn_impl", "flex attention is not modelled")
-    draft.put(
-        "software.kernels.attention", kernel, settings.origin("model.attn_config.attn_impl", default=DEFAULT)
-    )
+    settings.put("software.kernels.attention", kernel, "model.attn_config.attn_impl", default=DEFAULT)
     window = settings.integer("model.attn_config.sliding_window_size", default=-1, least=-1)
     if window and window > 0:
-        draft.put("model.sliding_window", window, settings.origin("model.attn_config.sliding_window_size"))
+        settings.put("model.sliding_window", window, "model.attn_config.sliding_window_size")
 
 
 def _batches(settings: Settings, world: int | None) -> None:
@@ -165,7 +160,7 @@ def _batches(settings: Settings, world: int | None) -> None:
     length = settings.integer("max_seq_len", "model.max_seq_len")
     if length is None and not settings.has("max_seq_len", "model.max_seq_len"):
         draft.ask("max_seq_len", "the file does not say it", "2048")
-    draft.put("training.seq_length", length, settings.origin("max_seq_len", "model.max_seq_len"))
+    settings.put("training.seq_length", length, "max_seq_len", "model.max_seq_len")
     whole = settings.integer("global_train_batch_size")
     if whole is None and not settings.has("global_train_batch_size"):
         draft.ask("global_train_batch_size", "the file does not say it", "1024")
@@ -193,12 +188,8 @@ def _batches(settings: Settings, world: int | None) -> None:
             f"{device} sequences of a GPU in parts of {micro} leave a smaller one, which is not modelled",
         )
         return
-    draft.put(
-        "training.micro_batch",
-        micro,
-        settings.origin("device_train_microbatch_size", "device_train_grad_accum"),
-    )
-    draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
+    settings.put("training.micro_batch", micro, "device_train_microbatch_size", "device_train_grad_accum")
+    settings.put("training.global_batch", whole, "global_train_batch_size")
 
 
 def _recompute(settings: Settings) -> None:
@@ -238,7 +229,7 @@ def _sharding(settings: Settings, world: int | None) -> None:
     _reduction(settings, sharded=bool(zero))
     _recompute(settings)
     if settings.flag("fsdp_config.activation_cpu_offload"):
-        draft.put("training.activation_offload", True, settings.origin("fsdp_config.activation_cpu_offload"))
+        settings.put("training.activation_offload", True, "fsdp_config.activation_cpu_offload")
     _precision(settings)
     settings.refuse_if("compile_config", "compilation of llm-foundry is not read", harmless=(None, {}))
 
@@ -263,13 +254,13 @@ def _precision(settings: Settings) -> None:
         among={"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8"},
         default="bf16",
     )
-    settings.draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
+    settings.put("training.precision", kind, "precision", default=DEFAULT)
     name = settings.choice(
         "optimizer.name",
         among={"decoupled_adamw": None, "adamw": None, "decoupled_lionw": "lion", "adam": None},
         default=None,
     )
-    settings.draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
+    settings.put("training.optimizer.name", name, "optimizer.name")
 
 
 IMPORTER = Importer(

@@ -62,7 +62,7 @@ def read_maxtext(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="maxtext", file=job.name, version=job.version or "e591f30c")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     for file in reversed(job.files):
         settings.found |= file.settings()
     if not settings.found:
@@ -72,14 +72,10 @@ def read_maxtext(job: ImportJob) -> Imported:
     named = model_called(told) if told else None
     if settings.has("base_emb_dim"):
         named = None
-    return maxtext_scenario(
-        settings, named, settings.origin("model_name"), world_size(settings, None, None), first.name
-    )
+    return maxtext_scenario(settings, named, settings.origin("model_name"), world_size(settings, None, None))
 
 
-def maxtext_scenario(
-    settings: Settings, model: str | None, origin: str, gpus: int | None, file: str = ""
-) -> Imported:
+def maxtext_scenario(settings: Settings, model: str | None, origin: str, gpus: int | None) -> Imported:
     """The scenario of MaxText's settings; ``model`` is one of the catalogue, None: by its own sizes.
 
     Raises:
@@ -92,9 +88,7 @@ def maxtext_scenario(
     put_model(settings, model, origin)
     layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
     if draft.get("model.preset") and layers:
-        draft.put(
-            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
-        )
+        settings.put("model.num_layers", layers, "base_num_decoder_layers", "num_decoder_layers")
     put_head_norms(settings)
     _mesh(settings, gpus)
     _training(settings)
@@ -106,7 +100,6 @@ def maxtext_scenario(
 
 
 def _attention(settings: Settings) -> None:
-    draft = settings.draft
     kernel = settings.choice(
         "attention",
         among={
@@ -120,7 +113,7 @@ def _attention(settings: Settings) -> None:
     )
     if kernel is None:
         settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
-    draft.put("software.kernels.attention", kernel, settings.origin("attention", default=DEFAULT))
+    settings.put("software.kernels.attention", kernel, "attention", default=DEFAULT)
     _note_packs(settings)
 
 
@@ -141,18 +134,10 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
     tp = sizes["tensor"] * sizes["tensor_transpose"] * sizes["tensor_sequence"]
     cp, ep = sizes["context"] * sizes["sequence"], sizes["expert"]
     _refuse_axes(draft, sizes)
-    draft.put(
-        "parallelism.tp",
-        tp,
-        settings.origin("ici_tensor_parallelism", "dcn_tensor_parallelism", default=DEFAULT),
-    )
-    draft.put(
-        "parallelism.cp",
-        cp,
-        settings.origin("ici_context_parallelism", "ici_sequence_parallelism", default=DEFAULT),
-    )
+    settings.put("parallelism.tp", tp, "ici_tensor_parallelism", "dcn_tensor_parallelism", default=DEFAULT)
+    settings.put("parallelism.cp", cp, "ici_context_parallelism", "ici_sequence_parallelism", default=DEFAULT)
     if ep > 1:
-        draft.put("parallelism.ep", ep, settings.origin("ici_expert_parallelism", "dcn_expert_parallelism"))
+        settings.put("parallelism.ep", ep, "ici_expert_parallelism", "dcn_expert_parallelism")
     if gpus is None:
         return
     product = sizes["data"] * sizes["fsdp"] * tp * sizes["pipeline"] * cp * ep
@@ -203,18 +188,20 @@ def _refuse_axes(draft: Draft, sizes: dict[str, int]) -> None:
 
 
 def _shards(settings: Settings, sizes: dict[str, int], cp: int) -> None:
-    draft = settings.draft
     shard = sizes["fsdp"] * sizes["expert"]
-    draft.put(
+    settings.put(
         "parallelism.zero",
         3 if shard > 1 else 0,
-        settings.origin("ici_fsdp_parallelism", default=f"{DEFAULT}: the devices of a host"),
+        "ici_fsdp_parallelism",
+        default=f"{DEFAULT}: the devices of a host",
     )
     if shard > 1 and sizes["data"] > 1:
-        draft.put(
+        settings.put(
             "parallelism.fsdp_shard_size",
             shard * cp,
-            settings.origin("ici_fsdp_parallelism", "dcn_fsdp_parallelism", default=DEFAULT),
+            "ici_fsdp_parallelism",
+            "dcn_fsdp_parallelism",
+            default=DEFAULT,
         )
 
 
@@ -235,15 +222,17 @@ def _batches(settings: Settings, gpus: int, ranks: int) -> None:
         int(sequences) // ranks,
         settings.origin("per_device_batch_size", default=DEFAULT) + ", counted over all devices",
     )
-    draft.put(
+    settings.put(
         "training.global_batch",
         int(sequences) * steps,
-        settings.origin("per_device_batch_size", "gradient_accumulation_steps", default=DEFAULT),
+        "per_device_batch_size",
+        "gradient_accumulation_steps",
+        default=DEFAULT,
     )
 
 
 def _experts(settings: Settings) -> None:
-    """How experts' products run: grouped and dropless by default, else padded to a capacity.
+    """How experts' GEMMs run: grouped and dropless by default, else padded to a capacity.
 
     Source: layers/moe.py, RoutedMoE: dense_matmul without a capacity runs every expert on every token.
     """
@@ -258,18 +247,18 @@ def _experts(settings: Settings) -> None:
         settings.refuse("sparse_matmul", "experts that all run on all tokens are not modelled")
     else:
         settings.flag("megablox")
-        draft.put("model.moe.capacity_factor", capacity, settings.origin("capacity_factor"))
+        settings.put("model.moe.capacity_factor", capacity, "capacity_factor")
 
 
 def _training(settings: Settings) -> None:
-    draft = settings.draft
-    draft.put(
+    settings.put(
         "training.seq_length",
         settings.integer("max_target_length", default=2048),
-        settings.origin("max_target_length", default=DEFAULT),
+        "max_target_length",
+        default=DEFAULT,
     )
     if not settings.flag("scan_layers", default=True):
-        draft.put("software.sharding.unrolled", True, settings.origin("scan_layers"))
+        settings.put("software.sharding.unrolled", True, "scan_layers")
     policy = settings.text("remat_policy", default="full") or "full"
     if policy not in _REMAT:
         settings.refuse(
@@ -277,30 +266,28 @@ def _training(settings: Settings) -> None:
             f"{policy}: what it keeps is not modelled; {', '.join(_REMAT)} are",
         )
     else:
-        draft.put(
-            "training.recompute", _REMAT[policy], settings.origin("remat_policy", default=f"{DEFAULT}: full")
-        )
+        settings.put("training.recompute", _REMAT[policy], "remat_policy", default=f"{DEFAULT}: full")
     kind = settings.choice(
         "dtype", among={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}, default="bf16"
     )
     told = settings.text("quantization", default="") or ""
     if told in ("fp8", "nanoo_fp8", "fp8_gpu", "fp8_nanoo", "fp8_full", "te_fp8_delayedscaling"):
-        draft.put("training.precision", "fp8", settings.origin("quantization"))
+        settings.put("training.precision", "fp8", "quantization")
     elif told == "te_fp8_currentscaling":
-        draft.put("training.precision", "fp8", settings.origin("quantization"))
-        draft.put("software.kernels.fp8_scaling", "current", settings.origin("quantization"))
+        settings.put("training.precision", "fp8", "quantization")
+        settings.put("software.kernels.fp8_scaling", "current", "quantization")
     elif told == "te_mxfp8":
-        draft.put("training.precision", "mxfp8", settings.origin("quantization"))
+        settings.put("training.precision", "mxfp8", "quantization")
     elif told:
         settings.refuse("quantization", f"{told}: fp8 and te_mxfp8 are modelled")
     else:
-        draft.put("training.precision", kind, settings.origin("dtype", default=DEFAULT))
+        settings.put("training.precision", kind, "dtype", default=DEFAULT)
     if settings.text("weight_dtype", default="float32") != "float32":
         settings.refuse("weight_dtype", "master weights in fewer than 32 bits are not modelled")
     settings.refuse_if("optimizer_memory_host_offload", "optimizer state on the host is not read for MaxText")
     settings.refuse_if("parameter_memory_host_offload", "parameters on the host are not modelled")
     name = settings.choice("opt_type", among={"adamw": None, "adam_pax": None, "sgd": "sgd", "muon": "muon"})
-    draft.put("training.optimizer.name", name, settings.origin("opt_type"))
+    settings.put("training.optimizer.name", name, "opt_type")
 
 
 IMPORTER = Importer(

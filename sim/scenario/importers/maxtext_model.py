@@ -12,7 +12,7 @@ DEFAULT = "default of MaxText"
 
 
 def put_model(settings: Settings, model: str | None, origin: str) -> None:
-    """One of the catalogue, by its own sizes, or asked for."""
+    """Put the model: one of the catalogue, or its own sizes; otherwise it is asked for."""
     draft = settings.draft
     given = settings.given.get("model")
     if given or model:
@@ -50,12 +50,13 @@ def _sizes(settings: Settings) -> None:
         value = settings.integer(name)
         if value is None and field not in ("num_query_groups", "kv_channels"):
             draft.ask(name, "the file does not say it, and base.yml's is another model's", "4096")
-        draft.put(f"model.{field}", value, settings.origin(name))
-    draft.put("model.mlp", "swiglu", settings.origin("mlp_activations", default=DEFAULT))
-    draft.put(
+        settings.put(f"model.{field}", value, name)
+    settings.put("model.mlp", "swiglu", "mlp_activations", default=DEFAULT)
+    settings.put(
         "model.tied_embeddings",
         settings.flag("logits_via_embedding"),
-        settings.origin("logits_via_embedding", default=DEFAULT),
+        "logits_via_embedding",
+        default=DEFAULT,
     )
     if (experts := settings.integer("num_experts", default=1) or 1) > 1:
         _expert_sizes(settings, experts)
@@ -75,36 +76,38 @@ def put_head_norms(settings: Settings) -> None:
     if settings.text("decoder_block") == "llama4":
         settings.draft.note("use_qk_norm: norms of queries and keys behind their positions are not counted")
         return
-    settings.draft.put("model.qk_norm", True, settings.origin("use_qk_norm"))
+    settings.put("model.qk_norm", True, "use_qk_norm")
 
 
 def _expert_sizes(settings: Settings, experts: int) -> None:
     draft = settings.draft
-    draft.put("model.moe.num_experts", experts, settings.origin("num_experts"))
-    draft.put(
+    settings.put("model.moe.num_experts", experts, "num_experts")
+    settings.put(
         "model.moe.topk",
         settings.integer("num_experts_per_tok", default=1),
-        settings.origin("num_experts_per_tok", default=DEFAULT),
+        "num_experts_per_tok",
+        default=DEFAULT,
     )
     wide = settings.integer("base_moe_mlp_dim") or draft.get("model.ffn_hidden_size")
-    draft.put("model.moe.expert_ffn_hidden_size", wide, settings.origin("base_moe_mlp_dim", "base_mlp_dim"))
+    settings.put("model.moe.expert_ffn_hidden_size", wide, "base_moe_mlp_dim", "base_mlp_dim")
     shared = settings.integer("shared_experts", default=0) or 0
     if shared:
-        draft.put("model.moe.num_shared_experts", shared, settings.origin("shared_experts"))
-        draft.put("model.moe.shared_expert_ffn_hidden_size", shared * wide, settings.origin("shared_experts"))
-    draft.put(
+        settings.put("model.moe.num_shared_experts", shared, "shared_experts")
+        settings.put("model.moe.shared_expert_ffn_hidden_size", shared * wide, "shared_experts")
+    settings.put(
         "model.moe.num_dense_layers",
         settings.integer("first_num_dense_layers", default=0),
-        settings.origin("first_num_dense_layers", default=DEFAULT),
+        "first_num_dense_layers",
+        default=DEFAULT,
     )
 
 
 def _latent_sizes(settings: Settings) -> None:
     draft = settings.draft
-    draft.put("model.attention", "mla", settings.origin("attention_type"))
+    settings.put("model.attention", "mla", "attention_type")
     for name in _MLA:
-        draft.put(f"model.mla.{name}", settings.integer(name), settings.origin(name))
-    draft.put("model.kv_channels", settings.integer("v_head_dim"), settings.origin("v_head_dim"))
+        settings.put(f"model.mla.{name}", settings.integer(name), name)
+    settings.put("model.kv_channels", settings.integer("v_head_dim"), "v_head_dim")
     draft.put(
         "model.num_query_groups", draft.get("model.num_attention_heads"), "latent attention has no groups"
     )

@@ -30,7 +30,7 @@ def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None
     sizes = {}
     for axis, names in _AXES:
         sizes[axis] = settings.integer(*names, default=1) or 1
-        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(*names, default=DEFAULT))
+        settings.put(f"parallelism.{axis}", sizes[axis], *names, default=DEFAULT)
     if gpus is not None and megatron.version[0] == 2:
         for axis in ("tp", "pp"):
             if sizes[axis] > gpus:
@@ -42,16 +42,12 @@ def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None
             settings.refuse(_AXES[-1][1][0], "Megatron-LM ends on it where the model has no experts")
         draft.put("parallelism.ep", 1, "the model has no experts")
     else:
-        draft.put(
-            "parallelism.etp",
-            etp,
-            settings.origin("expert_tensor_parallel_size", default=f"{DEFAULT}: as tp"),
-        )
+        settings.put("parallelism.etp", etp, "expert_tensor_parallel_size", default=f"{DEFAULT}: as tp")
     sequence = settings.flag("sequence_parallel")
     if sequence and sizes["tp"] == 1:
         draft.note("sequence_parallel is dropped where tp is 1, as Megatron-LM does")
     if sequence and sizes["tp"] > 1:
-        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
+        settings.put("parallelism.sequence_parallel", True, "sequence_parallel")
     replica = sizes["tp"] * sizes["pp"] * sizes["cp"]
     dp = gpus // replica if gpus and gpus % replica == 0 and replica else None
     _sharding(settings, dp * sizes["cp"] if dp else None)
@@ -60,7 +56,7 @@ def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None
     put_recompute(settings)
     order = settings.flag("use_tp_pp_dp_mapping")
     if order:
-        draft.put("parallelism.order", "tp-cp-ep-pp-dp", settings.origin("use_tp_pp_dp_mapping"))
+        settings.put("parallelism.order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
 
 
 def _sharding(settings: Settings, ranks: int | None) -> None:
@@ -70,18 +66,19 @@ def _sharding(settings: Settings, ranks: int | None) -> None:
     on = settings.flag("use_distributed_optimizer")
     fsdp = settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp")
     if settings.flag("use_torch_fsdp2"):
-        draft.put("parallelism.zero", 3, settings.origin("use_torch_fsdp2"))
-        draft.put("software.sharding.implementation", "fsdp2", settings.origin("use_torch_fsdp2"))
+        settings.put("parallelism.zero", 3, "use_torch_fsdp2")
+        settings.put("software.sharding.implementation", "fsdp2", "use_torch_fsdp2")
     elif fsdp:
-        draft.put(
+        settings.put(
             "parallelism.zero",
             strategy or 0,
-            settings.origin("data_parallel_sharding_strategy", default=f"{DEFAULT}: no_shard"),
+            "data_parallel_sharding_strategy",
+            default=f"{DEFAULT}: no_shard",
         )
         if not strategy:
             draft.note("use_megatron_fsdp shards nothing until data_parallel_sharding_strategy is given")
     else:
-        draft.put("parallelism.zero", int(on), settings.origin("use_distributed_optimizer", default=DEFAULT))
+        settings.put("parallelism.zero", int(on), "use_distributed_optimizer", default=DEFAULT)
     outer = settings.text("outer_dp_sharding_strategy")
     if outer not in (None, "no_shard"):
         settings.refuse(
@@ -89,11 +86,7 @@ def _sharding(settings: Settings, ranks: int | None) -> None:
         )
     copies = settings.integer("num_distributed_optimizer_instances", default=1) or 1
     if copies > 1 and ranks and ranks % copies == 0:
-        draft.put(
-            "parallelism.fsdp_shard_size",
-            ranks // copies,
-            settings.origin("num_distributed_optimizer_instances"),
-        )
+        settings.put("parallelism.fsdp_shard_size", ranks // copies, "num_distributed_optimizer_instances")
     elif copies > 1 and ranks:
         settings.refuse(
             "num_distributed_optimizer_instances", f"{copies} does not divide the {ranks} data-parallel ranks"
@@ -151,11 +144,7 @@ def _chunks(settings: Settings, pp: int, chunks: int, origin: str) -> None:
         "microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"
     )
     if group is not None and chunks > 1 and group != pp:
-        draft.put(
-            "schedule_options.group",
-            group,
-            settings.origin("microbatch_group_size_per_virtual_pipeline_stage"),
-        )
+        settings.put("schedule_options.group", group, "microbatch_group_size_per_virtual_pipeline_stage")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +168,10 @@ class _Cut:
 def _split(settings: Settings, cut: _Cut) -> None:
     """Put the layers of each chunk, where they are not the same for all."""
     if cut.embedding and cut.loss:
-        settings.draft.put(
+        settings.put(
             "parallelism.stage_split",
             "embedding_and_loss_as_layers",
-            settings.origin("account_for_embedding_in_pipeline_split"),
+            "account_for_embedding_in_pipeline_split",
         )
     elif cut.ends_count or cut.first is not None or cut.last is not None:
         name, split = _with_ends_counted(cut) if cut.ends_count else _with_ends_told(cut)
@@ -192,7 +181,7 @@ def _split(settings: Settings, cut: _Cut) -> None:
                 f"{cut.layers} layers cannot be divided so over {cut.pp} stages of {cut.chunks} chunks",
             )
         else:
-            settings.draft.put("parallelism.stage_split", split, settings.origin(name))
+            settings.put("parallelism.stage_split", split, name)
     elif cut.layers % (cut.pp * cut.chunks) and settings.has("num_layers"):  # else they are asked for
         settings.draft.refuse(
             "num_layers",
@@ -235,7 +224,7 @@ def _stages_with_ends_told(cut: _Cut) -> list[int] | None:
 
 def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> None:
     """Put the stages that ``Et*2|(tt|)*5t|tmL`` says: a letter for each layer, a bar between chunks."""
-    draft, name = settings.draft, "pipeline_model_parallel_layout"
+    name = "pipeline_model_parallel_layout"
     stages = layout_stages(text)
     if stages is None:
         settings.refuse(
@@ -263,7 +252,7 @@ def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> Non
     chunks = len(stages) // pp
     if pp > 1:
         _chunks(settings, pp, chunks, settings.origin(name))
-        draft.put("parallelism.stage_split", split, settings.origin(name))
+        settings.put("parallelism.stage_split", split, name)
 
 
 def layout_stages(text: str) -> list[str] | None:
@@ -290,11 +279,11 @@ def _batches(settings: Settings, dp: int | None) -> None:
     micro = settings.integer("micro_batch_size")
     if micro is None and not settings.has("micro_batch_size"):
         draft.ask("micro_batch_size", "nothing says --micro-batch-size", "1")
-    draft.put("training.micro_batch", micro, settings.origin("micro_batch_size"))
+    settings.put("training.micro_batch", micro, "micro_batch_size")
     seq = settings.integer("seq_length", "encoder_seq_length")
     if seq is None and not settings.has("seq_length"):
         draft.ask("seq_length", "nothing says --seq-length", "4096")
-    draft.put("training.seq_length", seq, settings.origin("seq_length"))
+    settings.put("training.seq_length", seq, "seq_length")
     ramp = settings.setting("rampup_batch_size") or settings.setting("step_batch_size_schedule")
     settings.setting("step_batch_size_schedule")
     told = settings.given.get("global_batch_size") is not None
@@ -305,6 +294,6 @@ def _batches(settings: Settings, dp: int | None) -> None:
         )
         return
     if whole is not None:
-        draft.put("training.global_batch", whole, settings.origin("global_batch_size"))
+        settings.put("training.global_batch", whole, "global_batch_size")
     elif not settings.has("global_batch_size") and micro and dp:
         draft.put("training.global_batch", micro * dp, f"{DEFAULT}: one microbatch on each of {dp} replicas")

@@ -290,7 +290,7 @@ def _training(scenario: Scenario, version: Version) -> Options:
 
 
 def _precision(scenario: Scenario) -> Options:
-    """The types of products, and how those of 8 bit and less are scaled."""
+    """The types of GEMMs, and how those of 8 bit and less are scaled."""
     training = scenario.training
     options: Options = [(one.lstrip("-"), True) for one in _PRECISIONS[training.precision]]
     if training.precision in ("fp8", "mxfp8"):

@@ -27,27 +27,19 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
     _attention(settings)
     _vocabulary(settings)
     untied = settings.flag("untie_embeddings_and_output_weights")
-    draft.put(
-        "model.tied_embeddings",
-        not untied,
-        settings.origin("untie_embeddings_and_output_weights", default=DEFAULT),
-    )
+    settings.put("model.tied_embeddings", not untied, "untie_embeddings_and_output_weights", default=DEFAULT)
     biases = not settings.flag("disable_bias_linear") and settings.flag("add_bias_linear", default=True)
-    draft.put(
-        "model.biases", biases, settings.origin("disable_bias_linear", "add_bias_linear", default=DEFAULT)
-    )
-    draft.put(
-        "model.qkv_biases", True if settings.flag("add_qkv_bias") else None, settings.origin("add_qkv_bias")
-    )
+    settings.put("model.biases", biases, "disable_bias_linear", "add_bias_linear", default=DEFAULT)
+    settings.put("model.qkv_biases", True if settings.flag("add_qkv_bias") else None, "add_qkv_bias")
     if settings.flag("qk_layernorm") and not settings.flag("multi_latent_attention"):
-        draft.put("model.qk_norm", True, settings.origin("qk_layernorm"))  # with latents it is their norms
+        settings.put("model.qk_norm", True, "qk_layernorm")  # with latents it is their norms
     norm = settings.choice(
         "normalization", among={"layernorm": "layernorm", "rmsnorm": "rmsnorm"}, default="layernorm"
     )
-    draft.put("model.norm", norm, settings.origin("normalization", default=DEFAULT))
-    _position(settings, megatron)
+    settings.put("model.norm", norm, "normalization", default=DEFAULT)
+    _position(settings)
     dropout = settings.number("hidden_dropout", default=0.1)
-    draft.put("model.dropout", dropout, settings.origin("hidden_dropout", default=DEFAULT))
+    settings.put("model.dropout", dropout, "hidden_dropout", default=DEFAULT)
     if settings.number("attention_dropout", default=0.1) != dropout:
         draft.note(
             "attention_dropout differs from hidden_dropout; one dropout is modelled, that of the hidden "
@@ -55,7 +47,7 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
         )
     _experts(settings)
     if (predicted := settings.integer("mtp_num_layers")) is not None:
-        draft.put("model.mtp_layers", predicted, settings.origin("mtp_num_layers"))
+        settings.put("model.mtp_layers", predicted, "mtp_num_layers")
 
 
 _OTHER_MODELS = {
@@ -102,7 +94,7 @@ def _shape(settings: Settings) -> None:
             draft.ask(name, f"nothing says --{name.replace('_', '-')}", example)
         elif value is not None and value < 1:
             settings.refuse(name, "it has to be 1 or more")
-        draft.put(f"model.{name}", max(1, value or 1), settings.origin(name))
+        settings.put(f"model.{name}", max(1, value or 1), name)
 
 
 def _mlp(settings: Settings) -> None:
@@ -110,12 +102,10 @@ def _mlp(settings: Settings) -> None:
     gated = [name for name in ("swiglu", "geglu", "quick_geglu") if settings.flag(name)]
     relu = settings.flag("squared_relu")
     kind = "swiglu" if gated else "relu2" if relu else "gelu"
-    draft.put("model.mlp", kind, settings.origin(*(gated or ["squared_relu"]), default=DEFAULT))
+    settings.put("model.mlp", kind, *(gated or ["squared_relu"]), default=DEFAULT)
     clamp = settings.number("activation_func_clamp_value")
-    draft.put(
-        "model.clamped_gate",
-        True if gated and clamp is not None else None,
-        settings.origin("activation_func_clamp_value"),
+    settings.put(
+        "model.clamped_gate", True if gated and clamp is not None else None, "activation_func_clamp_value"
     )
     width, hidden = settings.integer("ffn_hidden_size"), draft.get("model.hidden_size")
     origin = settings.origin("ffn_hidden_size")
@@ -144,38 +134,33 @@ def _attention(settings: Settings) -> None:
         groups = None
     if grouped and groups is None:
         groups = 1  # the default of --num-query-groups
-    draft.put(
-        "model.num_query_groups",
-        groups or heads,
-        settings.origin("num_query_groups", "num_key_value_heads", default=DEFAULT),
+    settings.put(
+        "model.num_query_groups", groups or heads, "num_query_groups", "num_key_value_heads", default=DEFAULT
     )
     if settings.flag("multi_latent_attention"):
         _latent(settings)
         return
     width = settings.integer("kv_channels")
     hidden = draft.get("model.hidden_size")
-    draft.put(
+    settings.put(
         "model.kv_channels",
         width or hidden // heads,
-        settings.origin("kv_channels", default=f"{DEFAULT}: hidden size / heads"),
+        "kv_channels",
+        default=f"{DEFAULT}: hidden size / heads",
     )
     _window(settings)
 
 
 def _latent(settings: Settings) -> None:
     draft = settings.draft
-    draft.put("model.attention", "mla", settings.origin("multi_latent_attention"))
+    settings.put("model.attention", "mla", "multi_latent_attention")
     defaults = {
         "q_lora_rank": ("q_lora_rank", None), "kv_lora_rank": ("kv_lora_rank", 32),
         "qk_head_dim": ("qk_nope_head_dim", 128),
         "qk_pos_emb_head_dim": ("qk_rope_head_dim", 64), "v_head_dim": ("v_head_dim", 128),
     }  # fmt: skip
     for name, (field, default) in defaults.items():
-        draft.put(
-            f"model.mla.{field}",
-            settings.integer(name, default=default),
-            settings.origin(name, default=DEFAULT),
-        )
+        settings.put(f"model.mla.{field}", settings.integer(name, default=default), name, default=DEFAULT)
     settings.integer("kv_channels")
     draft.put("model.kv_channels", draft.get("model.mla.v_head_dim"), "as v_head_dim")
     draft.put(
@@ -194,20 +179,17 @@ def _window(settings: Settings) -> None:
             "window_size", f"{text}: a window of so many keys to the left and 0 to the right is modelled"
         )
         return
-    settings.draft.put("model.sliding_window", int(sizes[0]) + 1, settings.origin("window_size"))
+    settings.put("model.sliding_window", int(sizes[0]) + 1, "window_size")
     if (every := settings.text("window_attn_skip_freq")) is not None:
         if not re.fullmatch(r"\d{1,4}", every):
             settings.refuse(
                 "window_attn_skip_freq", f"{every}: full attention in each n-th layer is modelled"
             )
         elif int(every):
-            settings.draft.put(
-                "model.full_attention_every", int(every), settings.origin("window_attn_skip_freq")
-            )
+            settings.put("model.full_attention_every", int(every), "window_attn_skip_freq")
 
 
-def _position(settings: Settings, megatron: Megatron) -> None:
-    draft = settings.draft
+def _position(settings: Settings) -> None:
     names = (
         "position_embedding_type",
         "use_rotary_position_embeddings",
@@ -222,7 +204,7 @@ def _position(settings: Settings, megatron: Megatron) -> None:
     if settings.flag("no_position_embedding") and kind is None:
         kind = "none"
     settings.flag("no_position_embedding")
-    draft.put("model.position", kind or "learned", settings.origin(*names, default=DEFAULT))
+    settings.put("model.position", kind or "learned", *names, default=DEFAULT)
 
 
 def _vocabulary(settings: Settings) -> None:
@@ -244,9 +226,7 @@ def _vocabulary(settings: Settings) -> None:
             size or padded,
             origin or settings.origin("padded_vocab_size", "pad_vocab_size_to"),
         )
-        draft.put(
-            "model.padded_vocab_size", padded, settings.origin("padded_vocab_size", "pad_vocab_size_to")
-        )
+        settings.put("model.padded_vocab_size", padded, "padded_vocab_size", "pad_vocab_size_to")
         return
     if size is None:
         draft.ask(
@@ -256,10 +236,8 @@ def _vocabulary(settings: Settings) -> None:
         )
         return
     draft.put("model.vocab_size", size, origin)
-    draft.put(
-        "model.make_vocab_size_divisible_by",
-        multiple,
-        settings.origin("make_vocab_size_divisible_by", default=DEFAULT),
+    settings.put(
+        "model.make_vocab_size_divisible_by", multiple, "make_vocab_size_divisible_by", default=DEFAULT
     )
 
 
@@ -285,36 +263,31 @@ def _experts(settings: Settings) -> None:
     count = settings.integer("num_experts")
     if not count or (count == 1 and not settings.has("moe_router_topk")):
         return
-    draft.put("model.moe.num_experts", count, settings.origin("num_experts"))
-    draft.put(
-        "model.moe.topk",
-        settings.integer("moe_router_topk", default=2),
-        settings.origin("moe_router_topk", default=DEFAULT),
+    settings.put("model.moe.num_experts", count, "num_experts")
+    settings.put(
+        "model.moe.topk", settings.integer("moe_router_topk", default=2), "moe_router_topk", default=DEFAULT
     )
     width = settings.integer("moe_ffn_hidden_size")
-    draft.put(
+    settings.put(
         "model.moe.expert_ffn_hidden_size",
         width or draft.get("model.ffn_hidden_size"),
-        settings.origin("moe_ffn_hidden_size", default="as ffn_hidden_size"),
+        "moe_ffn_hidden_size",
+        default="as ffn_hidden_size",
     )
     shared = settings.integer("moe_shared_expert_intermediate_size")
     if shared:
         each = draft.get("model.moe.expert_ffn_hidden_size")
-        draft.put(
-            "model.moe.shared_expert_ffn_hidden_size",
-            shared,
-            settings.origin("moe_shared_expert_intermediate_size"),
-        )
-        draft.put(
+        settings.put("model.moe.shared_expert_ffn_hidden_size", shared, "moe_shared_expert_intermediate_size")
+        settings.put(
             "model.moe.num_shared_experts",
             max(1, shared // (each or shared)),
-            settings.origin("moe_shared_expert_intermediate_size"),
+            "moe_shared_expert_intermediate_size",
         )
     _moe_layers(settings)
     put_capacity(settings)
     groups, chosen = settings.integer("moe_router_num_groups"), settings.integer("moe_router_group_topk")
     if groups and chosen and chosen < groups:
-        draft.put("model.moe.node_limit", chosen, settings.origin("moe_router_group_topk"))
+        settings.put("model.moe.node_limit", chosen, "moe_router_group_topk")
 
 
 def put_capacity(settings: Settings) -> None:
@@ -322,7 +295,7 @@ def put_capacity(settings: Settings) -> None:
     draft = settings.draft
     capacity = settings.number("moe_expert_capacity_factor")
     if capacity is not None and capacity > 0:
-        draft.put("model.moe.capacity_factor", capacity, settings.origin("moe_expert_capacity_factor"))
+        settings.put("model.moe.capacity_factor", capacity, "moe_expert_capacity_factor")
         if not settings.flag("moe_pad_expert_input_to_capacity"):
             draft.note(
                 "experts are padded to their capacity here, as with --moe-pad-expert-input-to-capacity"

@@ -1,4 +1,5 @@
-"""In which widths a Megatron-LM run keeps products, optimizer states and gradients, and how it reduces these.
+"""The widths in which a Megatron-LM run keeps weights, optimizer states and gradients and runs GEMMs, and how
+it reduces gradients.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
 core/optimizer/optimizer_config.py; core/parallel_state.py, get_amax_reduction_group; TransformerEngine
@@ -18,7 +19,7 @@ _RECIPES = {
 
 
 def put_precision(settings: Settings) -> None:
-    """Put the type of matrix products, and how those of 8 and 4 bits are scaled."""
+    """Put the type of GEMMs, and how those of 8 and 4 bits are scaled."""
     draft = settings.draft
     half, brain = settings.flag("fp16"), settings.flag("bf16")
     if half and brain:
@@ -35,17 +36,11 @@ def put_precision(settings: Settings) -> None:
             return
         kind, scaling = recipe
         origin = settings.origin("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3")
-        draft.put(
-            "software.kernels.fp8_scaling",
-            scaling,
-            settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed"),
-        )
+        settings.put("software.kernels.fp8_scaling", scaling, "fp8_recipe", default=f"{DEFAULT}: delayed")
         if scaling == "delayed":
             draft.put("software.exchange.amax_group", *agreed)
         gathered = settings.flag("fp8_param_gather") or settings.flag("fp8_param")
-        draft.put(
-            "software.kernels.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT)
-        )
+        settings.put("software.kernels.fp8_parameters", gathered, "fp8_param_gather", default=DEFAULT)
         for name in ("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
             if settings.has(name):
                 draft.note(f"{name}: all layers run in FP8 here; keeping a few in 16 bit is not modelled")
@@ -83,7 +78,6 @@ def put_optimizer(settings: Settings) -> None:
 
 def _update_rule(settings: Settings) -> None:
     """The optimizer by name, and the options of Muon."""
-    draft = settings.draft
     name = settings.choice(
         "optimizer",
         among={
@@ -97,11 +91,11 @@ def _update_rule(settings: Settings) -> None:
         default="adamw",
     )
     if name != "adamw":
-        draft.put("training.optimizer.name", name, settings.origin("optimizer"))
+        settings.put("training.optimizer.name", name, "optimizer")
     for field, option in (("ns_steps", "muon_num_ns_steps"), ("tp_mode", "muon_tp_mode")):
         value = settings.integer(option) if field == "ns_steps" else settings.text(option)
         if name == "muon" and value is not None:
-            draft.put(f"training.optimizer.{field}", value, settings.origin(option))
+            settings.put(f"training.optimizer.{field}", value, option)
 
 
 def _state_widths(settings: Settings) -> None:
@@ -118,14 +112,12 @@ def _state_widths(settings: Settings) -> None:
             f"in 16 bit",
         )
         return
-    draft.put(
-        "software.gradients.moment_bytes",
-        widths[str(moments.pop())],
-        settings.origin("exp_avg_dtype", default=DEFAULT),
+    settings.put(
+        "software.gradients.moment_bytes", widths[str(moments.pop())], "exp_avg_dtype", default=DEFAULT
     )
     if settings.text("main_grads_dtype", default="fp32") in ("bf16", "bfloat16"):
         draft.note("main_grads_dtype bf16: gradients are kept in 16 bit")
-        draft.put("software.gradients.main_grad_bytes", 2, settings.origin("main_grads_dtype"))
+        settings.put("software.gradients.main_grad_bytes", 2, "main_grads_dtype")
 
 
 def put_gradients(settings: Settings, megatron: Megatron) -> None:
@@ -136,10 +128,11 @@ def put_gradients(settings: Settings, megatron: Megatron) -> None:
     if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
         "no_gradient_accumulation_fusion"
     ):
-        settings.draft.put(
+        settings.put(
             "software.kernels.fused_wgrad_accumulation",
             False,
-            settings.origin("no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
+            "no_gradient_accumulation_fusion",
+            "gradient_accumulation_fusion",
         )
     for name in (
         "megatron_fsdp_grad_comm_dtype",
@@ -159,10 +152,11 @@ def _width(settings: Settings) -> None:
     if not draft.get("software.gradients.main_grad_bytes"):
         wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
         names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
-        draft.put(
+        settings.put(
             "software.gradients.main_grad_bytes",
             4 if wide else 2,
-            settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
+            *names,
+            default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}",
         )
     elif narrow:
         draft.note("grad_reduce_in_bf16 and main_grads_dtype say the same")
@@ -172,10 +166,11 @@ def _overlap(settings: Settings, megatron: Megatron) -> None:
     draft = settings.draft
     if megatron.version[0] == 2 or settings.has("ddp_impl"):
         overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
-        draft.put(
+        settings.put(
             "software.gradients.overlap_grad_reduce",
             overlaps,
-            settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
+            "ddp_impl",
+            default=f"{DEFAULT}: local, after the last backward",
         )
     if megatron.version < (4, 4) and not settings.has("overlap_grad_reduce"):
         return
@@ -187,7 +182,7 @@ def _overlap(settings: Settings, megatron: Megatron) -> None:
             "it needs --use-distributed-optimizer and --overlap-grad-reduce",
         )
     for name, on in (("overlap_grad_reduce", reduces), ("overlap_param_gather", gathers)):
-        draft.put(f"software.gradients.{name}", on, settings.origin(name, default=f"{DEFAULT}: off"))
+        settings.put(f"software.gradients.{name}", on, name, default=f"{DEFAULT}: off")
 
 
 def _buckets(settings: Settings) -> None:
@@ -198,4 +193,4 @@ def _buckets(settings: Settings) -> None:
         draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
     if settings.has("ddp_bucket_size"):
         size = settings.number("ddp_bucket_size")
-        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
+        settings.put("software.gradients.bucket_elements", size, "ddp_bucket_size")

@@ -74,11 +74,9 @@ def _put_modules(settings: Settings, modules: list[str], name: str) -> None:
             name, f"{', '.join(unknown) or 'nothing'}: recomputed modules can be {', '.join(_MODULES)}"
         )
     elif modules == ["core_attn"]:
-        settings.draft.put("training.recompute", "selective", settings.origin(name, "recompute_activations"))
+        settings.put("training.recompute", "selective", name, "recompute_activations")
     else:
-        settings.draft.put(
-            "training.recompute", {"kind": "modules", "modules": modules}, settings.origin(name)
-        )
+        settings.put("training.recompute", {"kind": "modules", "modules": modules}, name)
 
 
 def _full(settings: Settings, method: str | None, count: int | None, name: str) -> None:
@@ -94,14 +92,10 @@ def _full(settings: Settings, method: str | None, count: int | None, name: str) 
     )
     held = math.ceil(layers / (pp * chunks)) if layers else 0
     if method is None or (method == "uniform" and (count or 1) == 1):
-        draft.put("training.recompute", "full", settings.origin(name))
+        settings.put("training.recompute", "full", name)
     elif method == "block" and count == 0:
-        draft.put("training.recompute", "none", settings.origin("recompute_num_layers"))
+        settings.put("training.recompute", "none", "recompute_num_layers")
     elif method == "block" and held and (count or 1) >= held:
         draft.put("training.recompute", "full", f"{settings.origin(name)}: {count} layers are all of a stage")
     else:
-        draft.put(
-            "training.recompute",
-            {"kind": "full", "method": method, "layers": count or 1},
-            settings.origin(name),
-        )
+        settings.put("training.recompute", {"kind": "full", "method": method, "layers": count or 1}, name)

@@ -57,7 +57,7 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
             draft.put_software(field, False, settings.origin(f"no_{option}", option))
     for name, rope in (("disable_te_fused_rope", "fused_rope"), ("fused_single_qkv_rope", "fused_qkv_rope")):
         if settings.flag(name):
-            draft.put(f"software.kernels.{rope}", name.startswith("fused"), settings.origin(name))
+            settings.put(f"software.kernels.{rope}", name.startswith("fused"), name)
     _loss(settings, megatron)
 
 
@@ -77,7 +77,6 @@ def _loss(settings: Settings, megatron: Megatron) -> None:
 
 
 def _attention(settings: Settings, megatron: Megatron) -> None:
-    draft = settings.draft
     impl = settings.choice(
         "transformer_impl",
         among={"local": "local", "transformer_engine": "te", "inference_optimized": None},
@@ -93,27 +92,28 @@ def _attention(settings: Settings, megatron: Megatron) -> None:
         among={"flash": "fa2", "fused": "cudnn", "unfused": "unfused", "local": "unfused", "auto": None},
     )
     if backend:
-        draft.put("software.kernels.attention", backend, settings.origin("attention_backend"))
+        settings.put("software.kernels.attention", backend, "attention_backend")
     elif impl == "local":
-        draft.put(
+        settings.put(
             "software.kernels.attention",
             "fa2" if flash else "unfused",
-            settings.origin(
-                "use_flash_attn", "use_flash_attn_v2", "transformer_impl", default=f"{DEFAULT}: local"
-            ),
+            "use_flash_attn",
+            "use_flash_attn_v2",
+            "transformer_impl",
+            default=f"{DEFAULT}: local",
         )
     if settings.flag("export_force_local_attention"):
-        draft.put("software.kernels.attention", "unfused", settings.origin("export_force_local_attention"))
+        settings.put("software.kernels.attention", "unfused", "export_force_local_attention")
     if impl == "local" and megatron.is_core:
         _without_modules_of_transformer_engine(settings)
 
 
 def _without_modules_of_transformer_engine(settings: Settings) -> None:
-    """What presets of Megatron core have a product, a norm and attention cost a host is its modules' Python;
+    """What presets of Megatron core have a GEMM, a norm and attention cost a host is its modules' Python;
     Megatron's own (core/tensor_parallel/layers.py, core/transformer/dot_product_attention.py) call torch at
     once. The functions between them are Megatron's either way."""
     for field in ("launches_per_product", "launches_per_attention"):
-        settings.draft.put(f"software.host.{field}", 1, settings.origin("transformer_impl"))
+        settings.put(f"software.host.{field}", 1, "transformer_impl")
 
 
 _PARTS_OF_OVERLAP = (
@@ -136,7 +136,7 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
 
 
 def _pipeline_messages(settings: Settings) -> None:
-    """Who waits for messages between stages; the preset's rule holds where no option says otherwise.
+    """Put who waits for messages between stages; the preset's rule holds where no option says otherwise.
 
     Source: Megatron-LM megatron/training/arguments.py, megatron/core/model_parallel_config.py.
     """
@@ -145,12 +145,12 @@ def _pipeline_messages(settings: Settings) -> None:
     full = ("overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush")
     blocking = settings.flag(off[0]) or not settings.flag(off[1], default=True)
     if blocking:
-        settings.draft.put(field, "blocking", settings.origin(*off))
+        settings.put(field, "blocking", *off)
     if settings.flag(*full) and blocking:
         name = next(one for one in full if settings.has(one))
         settings.refuse(name, "Megatron ends on it where messages do not overlap (overlap_p2p_comm is off)")
     elif settings.flag(*full):
-        settings.draft.put(field, "prefetch-full", settings.origin(*full))
+        settings.put(field, "prefetch-full", *full)
 
 
 def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
@@ -159,10 +159,8 @@ def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
         wanted = settings.flag("tp_comm_overlap")
         if wanted and not draft.get("parallelism.sequence_parallel"):
             settings.refuse("tp_comm_overlap", "it needs --sequence-parallel and tensor parallelism")
-        draft.put(
-            "software.exchange.tp_comm_overlap",
-            wanted,
-            settings.origin("tp_comm_overlap", default=f"{DEFAULT}: off"),
+        settings.put(
+            "software.exchange.tp_comm_overlap", wanted, "tp_comm_overlap", default=f"{DEFAULT}: off"
         )
     for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
         if settings.text(name):
@@ -170,11 +168,7 @@ def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
     for name in _PARTS_OF_OVERLAP:
         settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
     if settings.flag("no_async_tensor_model_parallel_allreduce"):
-        draft.put(
-            "software.exchange.tp_async_backward",
-            False,
-            settings.origin("no_async_tensor_model_parallel_allreduce"),
-        )
+        settings.put("software.exchange.tp_async_backward", False, "no_async_tensor_model_parallel_allreduce")
 
 
 def _context_messages(settings: Settings) -> None:
@@ -268,16 +262,18 @@ def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, on: Ma
 
 def _expert_overlap(settings: Settings, on: Mapping[str, bool]) -> None:
     draft = settings.draft
-    draft.put(
+    settings.put(
         "software.exchange.moe_shared_expert_overlap",
         on["moe_shared_expert_overlap"] and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
-        settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"),
+        "moe_shared_expert_overlap",
+        default=f"{DEFAULT}: off",
     )
     together = on["overlap_moe_expert_parallel_comm"]
-    draft.put(
+    settings.put(
         "software.exchange.moe_a2a_overlap",
         together,
-        settings.origin("overlap_moe_expert_parallel_comm", default=f"{DEFAULT}: off"),
+        "overlap_moe_expert_parallel_comm",
+        default=f"{DEFAULT}: off",
     )
     if on["delay_wgrad_compute"] and not together:
         settings.refuse(
@@ -293,21 +289,20 @@ def _expert_kernels(settings: Settings, on: Mapping[str, bool]) -> None:
         draft.refuse(
             "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"
         )
-    draft.put(
+    settings.put(
         "software.kernels.grouped_gemm",
         "one-kernel" if on["moe_use_legacy_grouped_gemm"] else None,
-        settings.origin("moe_use_legacy_grouped_gemm"),
+        "moe_use_legacy_grouped_gemm",
     )
-    draft.put(
+    settings.put(
         "software.kernels.moe_router_fusion",
         on["moe_router_fusion"],
-        settings.origin("moe_router_fusion", default=f"{DEFAULT}: off"),
+        "moe_router_fusion",
+        default=f"{DEFAULT}: off",
     )
     padding = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
-    draft.put(
-        "software.kernels.expert_rows_padded",
-        False if any(on[name] for name in padding) else None,
-        settings.origin(*padding),
+    settings.put(
+        "software.kernels.expert_rows_padded", False if any(on[name] for name in padding) else None, *padding
     )
 
 
@@ -323,9 +318,7 @@ def _graphs(settings: Settings, megatron: Megatron) -> None:
         kind = "local"
     names = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
     if settings.draft.get("software.preset") in ("megatron-core-2024", "megatron-core-2025"):
-        settings.draft.put(
-            "software.host.cuda_graphs", kind != "none", settings.origin(*names, default=f"{DEFAULT}: off")
-        )
+        settings.put("software.host.cuda_graphs", kind != "none", *names, default=f"{DEFAULT}: off")
     if kind in ("local", "transformer_engine"):
         put_scopes(settings, layerwise=kind == "local" and megatron.version < PARTS_SINCE)
     settings.setting(*SCOPE_NAMES), settings.integer("cuda_graph_warmup_steps")
@@ -336,7 +329,7 @@ def _offload(settings: Settings) -> None:
     if settings.flag("optimizer_cpu_offload"):
         share = settings.number("optimizer_offload_fraction", default=1.0)
         if share == 1.0:
-            draft.put("training.cpu_offload", True, settings.origin("optimizer_cpu_offload"))
+            settings.put("training.cpu_offload", True, "optimizer_cpu_offload")
         elif share:
             settings.refuse(
                 "optimizer_offload_fraction",
@@ -350,7 +343,7 @@ def _offload(settings: Settings) -> None:
     if layers:
         held = draft.get("model.num_layers", 0)
         if layers >= held - 1:
-            draft.put("training.activation_offload", True, settings.origin("cpu_offloading_num_layers"))
+            settings.put("training.activation_offload", True, "cpu_offloading_num_layers")
         else:
             settings.refuse(
                 "cpu_offloading_num_layers",

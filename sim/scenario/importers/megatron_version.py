@@ -1,4 +1,4 @@
-"""Which Megatron-LM a script is of: as told, or by the options that stand in it.
+"""The version of Megatron-LM that a script is for: the stated one, or the one that its options show.
 
 Versions are pairs that compare: (2, 5) is v2.5, (3, 0) what is called v3.0 and 2022, (3, 1) 23.04, and (4, n)
 Megatron core 0.n.
@@ -106,7 +106,7 @@ def parse_version(text: str) -> Version:
 
 
 def version_of(settings: Settings, told: str | None) -> Megatron:
-    """The version as told, else the newest that has all options that stand there."""
+    """The stated version, else the newest one that has all options of the script."""
     names = set(settings.found)
     if told is not None:
         return Megatron(version=parse_version(told), shown=told)

@@ -18,4 +18,4 @@ def put_mpt_sizes(settings: Settings) -> None:
         value = settings.integer(option)
         if value is None and not settings.has(option):
             settings.draft.ask(option, "the file does not say it", "32")
-        settings.draft.put(f"model.{field}", max(1, value or 1), settings.origin(option))
+        settings.put(f"model.{field}", max(1, value or 1), option)

@@ -65,7 +65,7 @@ def _recognises(file: SourceFile) -> bool:
 
 
 def era_of(settings: Settings, told: str | None) -> int:
-    """The version of ms-swift, 3 or 4: as told, else by the names of its arguments, else the newest.
+    """The version of ms-swift, 3 or 4: as stated, else by the names of its arguments, else the newest.
 
     Raises:
         ValueError: no such version is read.
@@ -97,7 +97,7 @@ def read_swift(job: ImportJob) -> Imported:
     draft = Draft(framework="ms-swift", file=job.name)
     launch = launch_among(first, job.files, job.given, draft)
     found = {name: _switched(one) for name, one in launch.options.items()}
-    settings = Settings(found=found, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=found, given=job.given, draft=draft)
     start = _start(first)
     era = era_of(settings, job.version)
     draft.version = job.version or str(era)

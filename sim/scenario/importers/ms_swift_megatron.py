@@ -104,11 +104,19 @@ def _put_model(settings: Settings, job: ImportJob) -> bool:
     settings.text("model_type", "model_name")
     if not draft.get("model.num_layers"):
         return False
-    draft.put("model.mtp_layers", settings.integer("mtp_num_layers", default=0),
-              settings.origin("mtp_num_layers", default="ms-swift trains none unless told"))  # fmt: skip
+    settings.put(
+        "model.mtp_layers",
+        settings.integer("mtp_num_layers", default=0),
+        "mtp_num_layers",
+        default="ms-swift trains none unless told",
+    )
     draft.put("model.make_vocab_size_divisible_by", 1, "ms-swift: the rows of config.json")
-    draft.put("model.dropout", settings.number("hidden_dropout", default=0.0),
-              settings.origin("hidden_dropout", default="ms-swift: its hidden_dropout 0"))  # fmt: skip
+    settings.put(
+        "model.dropout",
+        settings.number("hidden_dropout", default=0.0),
+        "hidden_dropout",
+        default="ms-swift: its hidden_dropout 0",
+    )
     if draft.get("model.moe"):
         put_capacity(settings)
     return True

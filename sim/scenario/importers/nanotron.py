@@ -1,5 +1,4 @@
-"""nanotron: its YAML, and picotron's JSON. All sizes are derived there: dp, accumulation and microbatch are
-told.
+"""nanotron: its YAML, and picotron's JSON. They state all sizes: dp, accumulation and microbatch.
 
 Source: huggingface/nanotron src/nanotron/config/config.py, config/parallelism_config.py, parallel/context.py,
 helpers.py at 2411b022; huggingface/picotron template/base_config.json.
@@ -34,7 +33,7 @@ def read_nanotron(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="nanotron", file=job.name, version=job.version or "2411b022")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     if "distributed" in first.keys and "parallelism" not in first.keys:
         return _picotron(settings)
     draft.put("software.preset", "nanotron-2025" if job.version == "2025" else "nanotron-2024", "nanotron")
@@ -82,10 +81,11 @@ def _model(settings: Settings, file: SourceFile) -> None:
         {"tie_word_embeddings": False, **plain, "mlp_bias": config.get("attention_bias", False)},
         origin,
     )
-    settings.draft.put(
+    settings.put(
         "model.make_vocab_size_divisible_by",
         settings.integer("model.make_vocab_size_divisible_by", default=1),
-        settings.origin("model.make_vocab_size_divisible_by", default=DEFAULT),
+        "model.make_vocab_size_divisible_by",
+        default=DEFAULT,
     )
 
 
@@ -94,16 +94,17 @@ def _layout(settings: Settings) -> None:
     sizes = _sizes(settings)
     for axis in ("tp", "pp", "cp"):
         name = "context_parallel_size" if axis == "cp" else axis
-        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(f"parallelism.{name}", default=DEFAULT))
+        settings.put(f"parallelism.{axis}", sizes[axis], f"parallelism.{name}", default=DEFAULT)
     _tensor_parallelism(settings, sizes["tp"])
     engine = settings.choice(
         "parallelism.pp_engine", among={"1f1b": "1f1b", "afab": "gpipe", "onef1b": "1f1b"}, default="gpipe"
     )
     if sizes["pp"] > 1:
-        draft.put(
+        settings.put(
             "schedule",
             engine,
-            settings.origin("parallelism.pp_engine", default=f"{DEFAULT}: all forwards before all backwards"),
+            "parallelism.pp_engine",
+            default=f"{DEFAULT}: all forwards before all backwards",
         )
         draft.put(
             "parallelism.stage_split", "flops_balanced", "nanotron fills stages by the cost of their blocks"
@@ -111,7 +112,7 @@ def _layout(settings: Settings) -> None:
     zero = settings.integer("optimizer.zero_stage", default=0)
     if zero not in (0, 1):
         settings.refuse("optimizer.zero_stage", "nanotron has stages 0 and 1")
-    draft.put("parallelism.zero", zero, settings.origin("optimizer.zero_stage", default=DEFAULT))
+    settings.put("parallelism.zero", zero, "optimizer.zero_stage", default=DEFAULT)
     _batches(settings, sizes["dp"])
 
 
@@ -139,12 +140,11 @@ def _sizes(settings: Settings) -> dict[str, int]:
             draft.note(f"dp is {sizes['dp']}, for the {given} GPUs that are given")
         else:
             draft.refuse("gpus", f"dp tp pp cp = {gpus} is what nanotron asserts, and {given} GPUs are given")
-    draft.put("cluster.gpus", gpus, settings.origin("gpus", default="dp tp pp cp, as nanotron asserts"))
+    settings.put("cluster.gpus", gpus, "gpus", default="dp tp pp cp, as nanotron asserts")
     return sizes
 
 
 def _tensor_parallelism(settings: Settings, tp: int) -> None:
-    draft = settings.draft
     mode = settings.choice(
         "parallelism.tp_mode",
         among={"all_reduce": False, "reduce_scatter": True, "1": False, "2": True},
@@ -153,21 +153,16 @@ def _tensor_parallelism(settings: Settings, tp: int) -> None:
     overlap = settings.flag("parallelism.tp_linear_async_communication")
     if tp == 1:
         return
-    draft.put(
-        "parallelism.sequence_parallel",
-        mode,
-        settings.origin("parallelism.tp_mode", default=f"{DEFAULT}: ALL_REDUCE"),
+    settings.put(
+        "parallelism.sequence_parallel", mode, "parallelism.tp_mode", default=f"{DEFAULT}: ALL_REDUCE"
     )
     if not settings.flag("parallelism.tp_recompute_allgather", default=True):
-        draft.put(
-            "software.exchange.sp_regathers_input",
-            False,
-            settings.origin("parallelism.tp_recompute_allgather"),
-        )
-    draft.put(
+        settings.put("software.exchange.sp_regathers_input", False, "parallelism.tp_recompute_allgather")
+    settings.put(
         "software.exchange.tp_comm_overlap",
         overlap and mode,
-        settings.origin("parallelism.tp_linear_async_communication", default=f"{DEFAULT}: off"),
+        "parallelism.tp_linear_async_communication",
+        default=f"{DEFAULT}: off",
     )
 
 
@@ -178,7 +173,7 @@ def _batches(settings: Settings, dp: int) -> None:
         value = settings.integer(name)
         if value is None and not settings.has(name):
             draft.ask(name, "nanotron wants it in the file", "1")
-        draft.put(f"training.{field}", value, settings.origin(name))
+        settings.put(f"training.{field}", value, name)
     count = settings.integer("tokens.batch_accumulation_per_replica", default=1) or 1
     micro = draft.get("training.micro_batch")
     if micro:
@@ -196,39 +191,31 @@ def _batches(settings: Settings, dp: int) -> None:
 
 
 def _training(settings: Settings) -> None:
-    draft = settings.draft
     kind = settings.choice(
         "model.dtype",
         among={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "double": None},
         default="bf16",
     )
-    draft.put("training.precision", kind, settings.origin("model.dtype", default=DEFAULT))
+    settings.put("training.precision", kind, "model.dtype", default=DEFAULT)
     again = settings.flag("parallelism.recompute_layer")
-    draft.put(
+    settings.put(
         "training.recompute",
         "full" if again else "none",
-        settings.origin("parallelism.recompute_layer", default=f"{DEFAULT}: off"),
+        "parallelism.recompute_layer",
+        default=f"{DEFAULT}: off",
     )
     wide = settings.flag("optimizer.accumulate_grad_in_fp32", default=True)
     if not wide and kind != "fp32":
-        draft.put(
-            "software.gradients.main_grad_bytes", 2, settings.origin("optimizer.accumulate_grad_in_fp32")
-        )
-        draft.put(
-            "software.gradients.separate_grad_copy",
-            False,
-            settings.origin("optimizer.accumulate_grad_in_fp32"),
-        )
+        settings.put("software.gradients.main_grad_bytes", 2, "optimizer.accumulate_grad_in_fp32")
+        settings.put("software.gradients.separate_grad_copy", False, "optimizer.accumulate_grad_in_fp32")
     told = ("optimizer.optimizer_factory.torch_adam_is_fused", "optimizer.torch_adam_is_fused")
     if settings.has(*told) and not settings.flag(*told):  # helpers.py: torch.optim.AdamW(fused=...)
-        draft.put("software.kernels.optimizer_implementation", "foreach", settings.origin(*told))
+        settings.put("software.kernels.optimizer_implementation", "foreach", *told)
     name = settings.choice("optimizer.optimizer_factory.name", among={"adamw": None, "sgd": "sgd"})
-    draft.put("training.optimizer.name", name, settings.origin("optimizer.optimizer_factory.name"))
+    settings.put("training.optimizer.name", name, "optimizer.optimizer_factory.name")
     size = settings.number("model.ddp_bucket_cap_mb", default=25.0)
     if size and size != 25.0:
-        draft.put(
-            "software.gradients.bucket_elements", size * 2**20 / 2, settings.origin("model.ddp_bucket_cap_mb")
-        )
+        settings.put("software.gradients.bucket_elements", size * 2**20 / 2, "model.ddp_bucket_cap_mb")
 
 
 def _picotron(settings: Settings) -> Imported:

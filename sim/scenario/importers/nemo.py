@@ -95,7 +95,7 @@ def read_nemo(job: ImportJob) -> Imported:
     given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
     top = "training" if first.at("training.model") is not None else ""
     whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))
-    settings = Settings(found=_canonical(whole), given=given, draft=draft, dotted=True)
+    settings = Settings(found=_canonical(whole), given=given, draft=draft)
     _converted(settings)
     nodes, devices = (settings.found.pop(name, None) for name in ("trainer.num_nodes", "trainer.devices"))
     gpus = world_size(settings, nodes, devices)
@@ -216,9 +216,7 @@ def _bucket(settings: Settings) -> None:
     size = settings.number("optim.bucket_cap_mb")
     if size:
         width = settings.draft.get("software.gradients.main_grad_bytes", 4)
-        settings.draft.put(
-            "software.gradients.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
-        )
+        settings.put("software.gradients.bucket_elements", size * 2**20 / width, "optim.bucket_cap_mb")
 
 
 IMPORTER = Importer(

@@ -31,7 +31,7 @@ def read_olmo(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="olmo", file=job.name, version=job.version or "")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     gpus = world_size(settings, None, None)
     draft.put(
         "software.preset",
@@ -57,50 +57,52 @@ def read_olmo(job: ImportJob) -> Imported:
 
 
 def _model(settings: Settings) -> None:
-    draft = settings.draft
     put_mpt_sizes(settings)
     padded = settings.integer("model.embedding_size")
-    draft.put("model.padded_vocab_size", padded, settings.origin("model.embedding_size"))
+    settings.put("model.padded_vocab_size", padded, "model.embedding_size")
     groups = 1 if settings.flag("model.multi_query_attention") else settings.integer("model.n_kv_heads")
-    draft.put(
-        "model.num_query_groups", groups, settings.origin("model.n_kv_heads", "model.multi_query_attention")
+    settings.put("model.num_query_groups", groups, "model.n_kv_heads", "model.multi_query_attention")
+    _mlp(settings)
+    settings.put(
+        "model.tied_embeddings",
+        settings.flag("model.weight_tying", default=True),
+        "model.weight_tying",
+        default=DEFAULT,
     )
+    settings.put(
+        "model.biases",
+        settings.flag("model.include_bias", default=True),
+        "model.include_bias",
+        default=DEFAULT,
+    )
+    settings.put(
+        "model.position", "rope" if settings.flag("model.rope") else "learned", "model.rope", default=DEFAULT
+    )
+    settings.put(
+        "software.kernels.attention",
+        "fa2" if settings.flag("model.flash_attention") else "unfused",
+        "model.flash_attention",
+        default=DEFAULT,
+    )
+
+
+def _mlp(settings: Settings) -> None:
     gated = settings.choice(
         "model.activation_type", among={"swiglu": True, "gelu": False, "relu": False}, default=True
     )
-    hidden = draft.get("model.hidden_size")
+    hidden = settings.draft.get("model.hidden_size")
     wide = settings.integer("model.mlp_hidden_size") or int(
         (settings.number("model.mlp_ratio", default=4) or 4) * hidden
     )
-    draft.put(
-        "model.mlp", "swiglu" if gated else "gelu", settings.origin("model.activation_type", default=DEFAULT)
-    )
+    settings.put("model.mlp", "swiglu" if gated else "gelu", "model.activation_type", default=DEFAULT)
     # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5
     # for SwiGLU).
-    draft.put(
+    settings.put(
         "model.ffn_hidden_size",
         wide // 2 if gated else wide,
-        settings.origin("model.mlp_hidden_size", "model.mlp_ratio", default=DEFAULT),
-    )
-    draft.put(
-        "model.tied_embeddings",
-        settings.flag("model.weight_tying", default=True),
-        settings.origin("model.weight_tying", default=DEFAULT),
-    )
-    draft.put(
-        "model.biases",
-        settings.flag("model.include_bias", default=True),
-        settings.origin("model.include_bias", default=DEFAULT),
-    )
-    draft.put(
-        "model.position",
-        "rope" if settings.flag("model.rope") else "learned",
-        settings.origin("model.rope", default=DEFAULT),
-    )
-    draft.put(
-        "software.kernels.attention",
-        "fa2" if settings.flag("model.flash_attention") else "unfused",
-        settings.origin("model.flash_attention", default=DEFAULT),
+        "model.mlp_hidden_size",
+        "model.mlp_ratio",
+        default=DEFAULT,
     )
 
 
@@ -116,30 +118,31 @@ _STRATEGIES = {"full_shard": 3, "shard_grad_op": 2, "hybrid_shard": 3, "no_shard
 
 
 def _training(settings: Settings, gpus: int | None) -> None:
-    draft = settings.draft
-    draft.put(
+    settings.put(
         "training.seq_length",
         settings.integer("model.max_sequence_length", default=1024),
-        settings.origin("model.max_sequence_length", default=DEFAULT),
+        "model.max_sequence_length",
+        default=DEFAULT,
     )
     whole = settings.integer("global_train_batch_size")
     micro = settings.integer("device_train_microbatch_size", default=16)
-    draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
-    draft.put("training.micro_batch", micro, settings.origin("device_train_microbatch_size", default=DEFAULT))
+    settings.put("training.global_batch", whole, "global_train_batch_size")
+    settings.put("training.micro_batch", micro, "device_train_microbatch_size", default=DEFAULT)
     kind = settings.choice(
         "precision", among={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}, default="fp32"
     )
-    draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
+    settings.put("training.precision", kind, "precision", default=DEFAULT)
     again = settings.choice("activation_checkpointing", among=_CHECKPOINTING, default="none")
     if again is None:
         settings.refuse("activation_checkpointing", "fine_grained recomputation of OLMo is not modelled")
-    draft.put(
+    settings.put(
         "training.recompute",
         again if isinstance(again, str) else {"kind": "full", "every": again} if again else None,
-        settings.origin("activation_checkpointing", default=f"{DEFAULT}: off"),
+        "activation_checkpointing",
+        default=f"{DEFAULT}: off",
     )
     if settings.text("distributed_strategy", default="fsdp") == "ddp":
-        draft.put("parallelism.zero", 0, settings.origin("distributed_strategy"))
+        settings.put("parallelism.zero", 0, "distributed_strategy")
     else:
         _fsdp(settings, gpus)
 
@@ -147,15 +150,13 @@ def _training(settings: Settings, gpus: int | None) -> None:
 def _fsdp(settings: Settings, gpus: int | None) -> None:
     draft, name = settings.draft, "fsdp.sharding_strategy"
     strategy = settings.choice(name, among=_STRATEGIES, default=3)
-    draft.put(
-        "parallelism.zero",
-        strategy if (gpus or 2) > 1 else 0,
-        settings.origin(name, default=f"{DEFAULT}: FULL_SHARD"),
+    settings.put(
+        "parallelism.zero", strategy if (gpus or 2) > 1 else 0, name, default=f"{DEFAULT}: FULL_SHARD"
     )
     if str(settings.text(name)).upper() == "HYBRID_SHARD" and gpus and gpus > 8:
         draft.put("parallelism.fsdp_shard_size", 8, f"{settings.origin(name)}: the GPUs of a host")
     if settings.choice("fsdp.precision", among={"pure": 2, "mixed": 4}, default=2) == 4:
-        draft.put("software.gradients.reduce_grad_bytes", 4, settings.origin("fsdp.precision"))
+        settings.put("software.gradients.reduce_grad_bytes", 4, "fsdp.precision")
 
 
 IMPORTER = Importer(

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 
 def plain_name(name: str) -> str:
-    """A name as it is looked up: ``--num-layers``, ``num_layers`` and ``NUM_LAYERS`` are one."""
+    """The name under which a setting is looked up: ``--num-layers``, ``num_layers`` and ``NUM_LAYERS`` are
+    one."""
     return name.lstrip("-+").replace("-", "_").lower()

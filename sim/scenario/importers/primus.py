@@ -90,7 +90,7 @@ def read_primus(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     if first.is_command:
         launch = launch_among(first, job.files, job.given, draft)
         settings.found |= launch.options
@@ -231,7 +231,7 @@ def _windows(settings: Settings) -> None:
         for name in ("model.sliding_window", "model.full_attention_every"):
             draft.drop(name)
     elif told is not None:
-        draft.put("model.sliding_window", told, settings.origin("sink_sliding_window"))
+        settings.put("model.sliding_window", told, "sink_sliding_window")
 
 
 _MODEL_NAMES = tuple(

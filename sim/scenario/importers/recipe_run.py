@@ -92,7 +92,7 @@ def read_recipe_run(
             draft.ask(name, "the recipe's Python says it, and not the file", "1")
     if settings.has("grad_reduce_in_fp32"):
         width = 4 if settings.flag("grad_reduce_in_fp32") else 2
-        draft.put("software.gradients.main_grad_bytes", width, settings.origin("grad_reduce_in_fp32"))
+        settings.put("software.gradients.main_grad_bytes", width, "grad_reduce_in_fp32")
     draft.note("what the command does not override stands in the recipe's Python: no recomputation is taken")
     return recipe_scenario(settings, preset, launch)
 

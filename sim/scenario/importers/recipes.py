@@ -117,7 +117,7 @@ def recipe_scenario(settings: Settings, preset: str, launch: Launch | None = Non
     """
     draft = settings.draft
     if (layers := settings.integer("num_layers")) is not None and draft.get("model.preset"):
-        draft.put("model.num_layers", layers, settings.origin("num_layers"))
+        settings.put("model.num_layers", layers, "num_layers")
     known, wide = draft.get("model.preset"), settings.integer("hidden_size")
     if wide is not None and known in model_names() and get_model(known).hidden_size != wide:
         settings.refuse("hidden_size", f"{known} is {get_model(known).hidden_size} wide; give the model")
@@ -152,26 +152,26 @@ def _layout(settings: Settings) -> None:
     sizes = _sizes(settings)
     _expert_sizes(settings, sizes["ep"])
     if sizes["tp"] > 1:
-        draft.put(
+        settings.put(
             "parallelism.sequence_parallel",
             settings.flag("sequence_parallel", default=True),
-            settings.origin("sequence_parallel", default=f"{RECIPE}: wherever tensors are split"),
+            "sequence_parallel",
+            default=f"{RECIPE}: wherever tensors are split",
         )
     settings.setting("sequence_parallel")
     chunks = settings.integer("virtual_pipeline_model_parallel_size", default=1) or 1
     if sizes["pp"] > 1:
-        draft.put(
-            "parallelism.vpp", chunks, settings.origin("virtual_pipeline_model_parallel_size", default=RECIPE)
-        )
+        settings.put("parallelism.vpp", chunks, "virtual_pipeline_model_parallel_size", default=RECIPE)
         draft.put(
             "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron's schedule for so many chunks"
         )
         _stages(settings, sizes["pp"], chunks)
     fsdp = settings.flag("use_megatron_fsdp") or settings.flag("fsdp")
-    draft.put(
+    settings.put(
         "parallelism.zero",
         3 if fsdp else 1,
-        settings.origin("use_megatron_fsdp", default=f"{RECIPE}: the distributed optimizer"),
+        "use_megatron_fsdp",
+        default=f"{RECIPE}: the distributed optimizer",
     )
     settings.setting("nccl_ub")
 
@@ -192,7 +192,7 @@ def _sizes(settings: Settings) -> dict[str, int]:
                 draft.ask(name, "the recipe's layout stands in its own table, and not in the file", "1")
             value = 1
         sizes[axis] = max(1, value or 1)
-        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(name, default=RECIPE))
+        settings.put(f"parallelism.{axis}", sizes[axis], name, default=RECIPE)
     return sizes
 
 
@@ -201,11 +201,7 @@ def _expert_sizes(settings: Settings, ep: int) -> None:
     draft = settings.draft
     etp = settings.integer("expert_tensor_parallel_size")
     if ep > 1 or etp:
-        draft.put(
-            "parallelism.etp",
-            etp or 1,
-            settings.origin("expert_tensor_parallel_size", default=f"{RECIPE}: 1"),
-        )
+        settings.put("parallelism.etp", etp or 1, "expert_tensor_parallel_size", default=f"{RECIPE}: 1")
     if draft.get("model.preset") and not _has_experts(draft.get("model.preset")):
         draft.put("parallelism.ep", 1, "the model has no experts")
         draft.put("parallelism.etp", 1, "the model has no experts")
@@ -253,11 +249,11 @@ def _training(settings: Settings) -> None:
             "activations of some layers on the host are not modelled; of all layers they are",
         )
     if settings.flag("use_tokendrop"):
-        settings.draft.put("model.moe.capacity_factor", 1.0, settings.origin("use_tokendrop"))
+        settings.put("model.moe.capacity_factor", 1.0, "use_tokendrop")
 
 
 def _put_sequences(settings: Settings) -> None:
-    """Microbatch, batch and sequence length: all but the first have to be told."""
+    """Put microbatch, batch and sequence length: all but the first have to be stated."""
     for field, name, example in (
         ("micro_batch", "micro_batch_size", None),
         ("global_batch", "global_batch_size", "512"),
@@ -269,7 +265,7 @@ def _put_sequences(settings: Settings) -> None:
                 value = 1
             else:
                 settings.draft.ask(name, "the recipe says it, and not the file", example)
-        settings.draft.put(f"training.{field}", value, settings.origin(name, default=f"{RECIPE}: 1"))
+        settings.put(f"training.{field}", value, name, default=f"{RECIPE}: 1")
 
 
 def _put_precision(settings: Settings) -> None:
@@ -280,8 +276,8 @@ def _put_precision(settings: Settings) -> None:
     recipe = settings.choice("fp8_recipe", among=_FP8_RECIPES, default=None)
     if kind == "fp8" and recipe:
         kind, scaling = recipe
-    draft.put("training.precision", kind, settings.origin("compute_dtype"))
-    draft.put("software.kernels.fp8_scaling", scaling, settings.origin("compute_dtype"))
+    settings.put("training.precision", kind, "compute_dtype")
+    settings.put("software.kernels.fp8_scaling", scaling, "compute_dtype")
 
 
 def _put_recompute(settings: Settings) -> None:
@@ -299,13 +295,11 @@ def _put_recompute(settings: Settings) -> None:
             modules.origin,
         )
     elif count:
-        draft.put(
-            "training.recompute",
-            {"kind": "full", "method": "block", "layers": count},
-            settings.origin("recompute_num_layers"),
+        settings.put(
+            "training.recompute", {"kind": "full", "method": "block", "layers": count}, "recompute_num_layers"
         )
     elif settings.text("recompute_granularity") == "selective":
-        draft.put("training.recompute", "selective", settings.origin("recompute_granularity"))
+        settings.put("training.recompute", "selective", "recompute_granularity")
 
 
 def _overlaps(settings: Settings) -> None:
@@ -317,17 +311,13 @@ def _overlaps(settings: Settings) -> None:
         else settings.flag("cuda_graphs")
     )
     if settings.has("cuda_graph_impl", "cuda_graphs"):
-        draft.put("software.host.cuda_graphs", graphs, settings.origin("cuda_graph_impl", "cuda_graphs"))
+        settings.put("software.host.cuda_graphs", graphs, "cuda_graph_impl", "cuda_graphs")
     if settings.has("moe_a2a_overlap"):
-        draft.put(
-            "software.exchange.moe_a2a_overlap",
-            settings.flag("moe_a2a_overlap"),
-            settings.origin("moe_a2a_overlap"),
-        )
+        settings.put("software.exchange.moe_a2a_overlap", settings.flag("moe_a2a_overlap"), "moe_a2a_overlap")
     # In recipes' Python, and in no file: --given says it. Of flex's backends Hopper has DeepEP there.
     flexible = "deepep" if str(draft.get("cluster.gpu", "")).startswith("H") else "hybridep"
     way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": flexible})
-    draft.put("software.exchange.moe_dispatcher", way, settings.origin("moe_token_dispatcher_type"))
+    settings.put("software.exchange.moe_dispatcher", way, "moe_token_dispatcher_type")
     if way == "deepep" and draft.get("model.mla") is None:
         experimental = "only recipes with latent attention set enable_megatron_core_experimental"
         draft.put("software.exchange.arrivals_indexed_by_torch", True, experimental)

@@ -86,11 +86,10 @@ class Settings:
     given: Given
     draft: Draft
     read: set[str] = field(default_factory=set)
-    dotted: bool = False
-    """Whether names have parts, ``training.seq_len``; a given name may then be the last part alone."""
 
     def setting(self, *names: str) -> Setting | None:
-        """The setting under the first of these names that is set; all of them count as read."""
+        """The setting under the first of these names that is set; all of them count as read. Of a dotted name
+        (``training.seq_len``) the last part alone may be given."""
         self.read.update(map(plain_name, names))
         for name in names:
             value = self.given.get(name)
@@ -112,6 +111,11 @@ class Settings:
         """Where the value comes from; ``default`` where nobody says it."""
         found = self.setting(*names)
         return found.origin if found else default
+
+    def put(self, path: str, value: Any, *names: str, default: str = "") -> None:
+        """Put a field of the scenario, whose value is from the first of these names that is set; ``default``
+        says where it is from if none is. None leaves the field out."""
+        self.draft.put(path, value, self.origin(*names, default=default))
 
     def text(self, *names: str, default: str | None = None) -> str | None:
         """The value as text. An open variable is asked for."""

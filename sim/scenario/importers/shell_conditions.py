@@ -105,6 +105,6 @@ def _joined(joint: str, left: bool | None, right: bool | None) -> bool | None:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """As a shell's pattern, with * and ? alone."""
+    """Whether ``text`` matches a shell's pattern, of which * and ? alone are known."""
     wanted = "".join(".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
     return re.fullmatch(re.sub(r"(\.\*)+", ".*", wanted), text, re.DOTALL) is not None

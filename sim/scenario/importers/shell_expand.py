@@ -198,7 +198,7 @@ class Variables:
         if letter == '"':
             return self._double(raw, at, parts)
         if letter in "$`":
-            text, end = self._expansion(raw, at, quoted=False)
+            text, end = self._expansion(raw, at)
             for number, item in enumerate(text if isinstance(text, list) else [text]):
                 if number:
                     parts.append((BREAK, False))
@@ -218,7 +218,7 @@ class Variables:
                 text += "" if raw[end + 1] == "\n" else raw[end + 1]
                 end += 2
             elif raw[end] in "$`":
-                value, end = self._expansion(raw, end, quoted=True)
+                value, end = self._expansion(raw, end)
                 if isinstance(value, list):
                     for number, item in enumerate(value):
                         if number:
@@ -237,7 +237,7 @@ class Variables:
         parts.append((text, True))
         return end + 1
 
-    def _expansion(self, raw: str, at: int, *, quoted: bool) -> tuple[Value, int]:
+    def _expansion(self, raw: str, at: int) -> tuple[Value, int]:
         """What ``$...`` or a backquote at ``at`` becomes, and where it ends."""
         if raw[at] == "`":
             end = raw.find("`", at + 1)
@@ -254,15 +254,15 @@ class Variables:
             return self._command(inside), end
         if raw.startswith("${", at):
             inside, end = _closed(raw, at + 1, "{", "}")
-            return self._braced(inside, quoted), end
+            return self._braced(inside), end
         name = _NAME.match(raw, at + 1)
         if name is None:
             return "$", at + 1
         # $10 is $1 and a 0 (bash manual 3.4.1).
         plain = name[0][0] if name[0][0].isdigit() else name[0]
-        return self._plain(plain, quoted), at + 1 + len(plain)
+        return self._plain(plain), at + 1 + len(plain)
 
-    def _plain(self, name: str, quoted: bool) -> Value:
+    def _plain(self, name: str) -> Value:
         if name in "@*":
             return list(self.positional)
         if name == "#":
@@ -272,7 +272,7 @@ class Variables:
         value = self.text(name)
         return unknown(name) if value is None else value
 
-    def _braced(self, inside: str, quoted: bool) -> Value:
+    def _braced(self, inside: str) -> Value:
         if inside.startswith("#"):
             value = self.get(inside[1:].removesuffix("[@]").removesuffix("[*]"))
             return str(len(value)) if value is not None else unknown(inside[1:])

@@ -1,4 +1,4 @@
-"""What a launch script says, as data: its variables, the commands that it starts, and who starts them."""
+"""A launch script as data: its variables, the commands that it starts, and which launcher starts them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def read_torchtitan(job: ImportJob) -> Imported:
     """
     draft = Draft(framework="torchtitan", file=job.name)
     first = job.first(_recognises)
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     script = job.script
     launch = launch_among(script, job.files, job.given, draft) if script else None
     if launch:
@@ -131,10 +131,10 @@ def _model(settings: Settings) -> None:
         draft.ask("model", f"{why} (a model of stepsim list models, or a config.json)", "llama3-8b")
         return
     for field, value in found.items():
-        draft.put(f"model.{field}", value, settings.origin("model.flavor"))
+        settings.put(f"model.{field}", value, "model.flavor")
     rows = settings.given.get("vocab_size")
     if rows is not None:
-        draft.put("model.vocab_size", settings.integer("vocab_size"), settings.origin("vocab_size"))
+        settings.put("model.vocab_size", settings.integer("vocab_size"), "vocab_size")
 
 
 IMPORTER = Importer(

@@ -100,17 +100,12 @@ def _degrees(settings: Settings) -> dict[str, int]:
 
 def _shards(settings: Settings, ranks: int, copies: int) -> None:
     """FSDP over ``ranks`` GPUs, ``copies`` times."""
-    draft = settings.draft
     names = [f"{table}.data_parallel_shard_degree" for table in ("parallelism", "training", "experimental")]
-    draft.put(
-        "parallelism.zero",
-        3 if ranks > 1 else 0,
-        settings.origin(*names, default=f"{DEFAULT}: the rest of the GPUs"),
+    settings.put(
+        "parallelism.zero", 3 if ranks > 1 else 0, *names, default=f"{DEFAULT}: the rest of the GPUs"
     )
     if copies > 1 and ranks > 1:
-        draft.put(
-            "parallelism.fsdp_shard_size", ranks, settings.origin(*names, default="the GPUs of a replica")
-        )
+        settings.put("parallelism.fsdp_shard_size", ranks, *names, default="the GPUs of a replica")
 
 
 def put_batches(settings: Settings, ranks: int | None, old: bool) -> None:
@@ -118,10 +113,8 @@ def put_batches(settings: Settings, ranks: int | None, old: bool) -> None:
     2024."""
     draft = settings.draft
     seq = settings.integer("training.seq_len", "training.max_context_length", default=2048)
-    draft.put(
-        "training.seq_length",
-        seq,
-        settings.origin("training.seq_len", "training.max_context_length", default=DEFAULT),
+    settings.put(
+        "training.seq_length", seq, "training.seq_len", "training.max_context_length", default=DEFAULT
     )
     if settings.has("training.max_context_length"):
         local, whole, names = _of_tokens(settings, seq or 1)
@@ -133,10 +126,8 @@ def put_batches(settings: Settings, ranks: int | None, old: bool) -> None:
         )
     _pipeline(settings, local or 1, names, old)
     if whole is not None and whole > 0:
-        draft.put(
-            "training.global_batch",
-            whole,
-            settings.origin("training.global_batch_size", "training.num_tokens_per_train_step"),
+        settings.put(
+            "training.global_batch", whole, "training.global_batch_size", "training.num_tokens_per_train_step"
         )
     elif ranks and local:
         origin = settings.origin(*names, default=DEFAULT)
@@ -162,7 +153,7 @@ _MICROBATCHES = ("experimental.pipeline_parallel_microbatches", "parallelism.num
 
 def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool) -> None:
     """Schedule, chunks, microbatches and the layers of each stage."""
-    draft, pp = settings.draft, settings.draft.get("parallelism.pp", 1)
+    pp = settings.draft.get("parallelism.pp", 1)
     told = tuple(f"{table}.pipeline_parallel_schedule" for table in ("parallelism", "experimental"))
     schedule, chunks = settings.choice(*told, among=SCHEDULES, default=("1f1b", 1)) if pp > 1 else ("none", 1)
     per_stage = settings.integer(_PER_STAGE)
@@ -173,13 +164,13 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
     )
     _refuse_stages(settings, pp)
     if pp == 1:
-        draft.put("training.micro_batch", local, settings.origin(*names, default=DEFAULT))
+        settings.put("training.micro_batch", local, *names, default=DEFAULT)
         return
     layers = _layers(settings)
     if per_stage and layers:
         chunks = -(-(layers + sum(ends)) // per_stage) // pp or 1
-    draft.put("parallelism.vpp", chunks, settings.origin(_PER_STAGE, *told, default=DEFAULT))
-    draft.put("schedule", schedule, settings.origin(*told, default=DEFAULT))
+    settings.put("parallelism.vpp", chunks, _PER_STAGE, *told, default=DEFAULT)
+    settings.put("schedule", schedule, *told, default=DEFAULT)
     if layers:
         _stages(settings, layers, chunks, None if old else (ends[0], ends[1]), sum(ends))
     if size is None and not old and counts is None:

@@ -32,7 +32,7 @@ def put_recompute(settings: Settings) -> None:
             "memory_budget leaves the choice to the compiler, which is not modelled",
         )
     elif mode != "selective":
-        draft.put("training.recompute", mode, settings.origin("activation_checkpoint.mode", default=DEFAULT))
+        settings.put("training.recompute", mode, "activation_checkpoint.mode", default=DEFAULT)
     elif option == "op":
         origin = settings.origin("activation_checkpoint.selective_ac_option")
         draft.put("training.recompute", _operators(settings), origin)
@@ -57,7 +57,7 @@ def _operators(settings: Settings) -> str | dict[str, object]:
 
 
 def put_precision(settings: Settings) -> None:
-    """Put the types of products, of gradients as they are reduced, and of weights."""
+    """Put the types of GEMMs, of gradients as they are reduced, and of weights."""
     kind = settings.choice(
         "training.mixed_precision_param", among={"bfloat16": "bf16", "float32": "fp32"}, default="bf16"
     )
@@ -82,7 +82,7 @@ def put_precision(settings: Settings) -> None:
 
 
 def _converters(settings: Settings) -> list[str]:
-    """What the model's products are converted to; others than float8 and mx are refused."""
+    """What the model's GEMMs are converted to; others than float8 and mx are refused."""
     told = settings.setting("model.converters")
     value = told.value if told else None
     listed = re.split(r"[,\s]+", value) if isinstance(value, str) else value
@@ -98,11 +98,7 @@ def _put_float8(settings: Settings) -> None:
     if recipe not in (None, "", "tensorwise"):
         settings.refuse("float8.recipe_name", f"{recipe}: tensorwise scaling is modelled")
     names = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")
-    settings.draft.put(
-        "software.kernels.fp8_parameters",
-        settings.flag(*names),
-        settings.origin(*names, default=f"{DEFAULT}: off"),
-    )
+    settings.put("software.kernels.fp8_parameters", settings.flag(*names), *names, default=f"{DEFAULT}: off")
 
 
 _CONVERTERS = {
@@ -151,24 +147,23 @@ def _put_exchanges(settings: Settings, compiled: bool) -> None:
     if draft.get("parallelism.tp", 1) > 1:
         if wanted and not compiled:
             settings.refuse(names[0], "it takes compilation beside it")
-        draft.put(
-            "software.exchange.tp_comm_overlap", wanted, settings.origin(*names, default=f"{DEFAULT}: off")
-        )
+        settings.put("software.exchange.tp_comm_overlap", wanted, *names, default=f"{DEFAULT}: off")
     reshard = settings.choice(
         "parallelism.fsdp_reshard_after_forward",
         among={"default": "default", "always": "always", "never": "never"},
         default="default",
     )
-    draft.put(
+    settings.put(
         "software.sharding.reshard_after_forward",
         reshard,
-        settings.origin("parallelism.fsdp_reshard_after_forward", default=DEFAULT),
+        "parallelism.fsdp_reshard_after_forward",
+        default=DEFAULT,
     )
     rotate = tuple(f"{table}.context_parallel_rotate_method" for table in ("parallelism", "experimental"))
     method = settings.choice(
         *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
     )
-    draft.put("software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
+    settings.put("software.exchange.cp_comm", method, *rotate, default=f"{DEFAULT}: allgather")
 
 
 def _refuse_gathered_logits(settings: Settings) -> None:
@@ -200,12 +195,12 @@ def _put_optimizer(settings: Settings, old: bool) -> None:
     draft.put("software.kernels.optimizer_implementation", how, origin)
     name = settings.choice("optimizer.name", among={"adamw": None, "adam": None})
     if name:
-        draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
+        settings.put("training.optimizer.name", name, "optimizer.name")
 
 
 def _put_early_stop(settings: Settings) -> None:
-    """A compiled block has no use for the last product, whatever the option says."""
+    """A compiled block has no use for the last GEMM, whatever the option says."""
     draft, name = settings.draft, "activation_checkpoint.early_stop"
     if settings.setting(name):
         stops = settings.flag(name) or draft.get("software.kernels.torch_compile", False)
-        draft.put("software.kernels.recompute_stops_early", stops, settings.origin(name))
+        settings.put("software.kernels.recompute_stops_early", stops, name)

@@ -30,7 +30,7 @@ def read_torchtune(job: ImportJob) -> Imported:
     """
     first = job.first(_recognises)
     draft = Draft(framework="torchtune", file=job.name, version=job.version or "bd2a0fc7")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    settings = Settings(found=first.settings(), given=job.given, draft=draft)
     component = (settings.text("model._component_") or "").rpartition(".")[2]
     if component.startswith(("lora_", "qlora_", "dora_")):
         settings.refuse(
@@ -53,8 +53,8 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     draft = settings.draft
     tp = max(1, settings.integer("tensor_parallel_dim", default=1) or 1)
     cp = max(1, settings.integer("context_parallel_dim", default=1) or 1)
-    draft.put("parallelism.tp", tp, settings.origin("tensor_parallel_dim", default=DEFAULT))
-    draft.put("parallelism.cp", cp, settings.origin("context_parallel_dim", default=DEFAULT))
+    settings.put("parallelism.tp", tp, "tensor_parallel_dim", default=DEFAULT)
+    settings.put("parallelism.cp", cp, "context_parallel_dim", default=DEFAULT)
     if tp > 1:
         draft.put("parallelism.sequence_parallel", True, "torch's tensor-parallel plan shards the sequence")
     copies = max(1, settings.integer("data_parallel_replicate_dim", default=1) or 1)
@@ -69,25 +69,24 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         draft.refuse("data_parallel_shard_dim", f"{gpus} GPUs are not the product of the degrees")
         return
     again = settings.flag("fsdp_reshard_after_forward", default=True)
-    draft.put(
+    settings.put(
         "parallelism.zero",
         (3 if again else 2) if shard * cp > 1 else 0,
-        settings.origin(
-            "fsdp_reshard_after_forward",
-            "data_parallel_shard_dim",
-            default=f"{DEFAULT}: FSDP over all GPUs",
-        ),
+        "fsdp_reshard_after_forward",
+        "data_parallel_shard_dim",
+        default=f"{DEFAULT}: FSDP over all GPUs",
     )
     if copies > 1 and shard > 1:
-        draft.put(
+        settings.put(
             "parallelism.fsdp_shard_size",
             shard * cp,
-            settings.origin("data_parallel_shard_dim", default="the GPUs of a replica"),
+            "data_parallel_shard_dim",
+            default="the GPUs of a replica",
         )
     if micro is None:
         draft.ask("batch_size", "the file does not say it", "2")
         return
-    draft.put("training.micro_batch", micro, settings.origin("batch_size"))
+    settings.put("training.micro_batch", micro, "batch_size")
     draft.put(
         "training.global_batch",
         micro * steps * rest,
@@ -102,24 +101,25 @@ def _training(settings: Settings) -> None:
         length = settings.integer("seq_length")
     if length is None:
         draft.ask("seq_length", "tokenizer.max_seq_len is null: sequences are as long as the data's", "4096")
-    draft.put("training.seq_length", length, settings.origin("seq_length", "tokenizer.max_seq_len"))
+    settings.put("training.seq_length", length, "seq_length", "tokenizer.max_seq_len")
     # data/_collate.py, padded_collate_packed: masks of packs are of their samples
     draft.note(PACKED if settings.flag("dataset.packed") else UNPACKED)
     kind = settings.choice("dtype", among={"bf16": "bf16", "fp32": "fp32"}, default="bf16")
-    draft.put("training.precision", kind, settings.origin("dtype", default=DEFAULT))
+    settings.put("training.precision", kind, "dtype", default=DEFAULT)
     if kind == "bf16":  # the model is made in it (training.set_default_dtype), and torch.optim follows
         origin = settings.origin("dtype", default=DEFAULT)
         draft.put("software.gradients.master_weights", False, f"{origin}: torchtune has no FP32 weights")
     again = settings.flag("enable_activation_checkpointing")
-    draft.put(
+    settings.put(
         "training.recompute",
         "full" if again else "none",
-        settings.origin("enable_activation_checkpointing", default=f"{DEFAULT}: off"),
+        "enable_activation_checkpointing",
+        default=f"{DEFAULT}: off",
     )
     if settings.text("ac_mode") == "selective":
         settings.refuse("ac_mode", "selective recomputation of torchtune is not read")
     if settings.flag("enable_activation_offloading"):
-        draft.put("training.activation_offload", True, settings.origin("enable_activation_offloading"))
+        settings.put("training.activation_offload", True, "enable_activation_offloading")
     settings.refuse_if("optimizer_in_bwd", "updates inside the backward are not modelled")
     settings.refuse_if("fsdp_cpu_offload", "parameters and gradients on the host are not modelled")
     component = (settings.text("optimizer._component_") or "torch.optim.AdamW").lower()
@@ -131,9 +131,7 @@ def _training(settings: Settings) -> None:
     origin = settings.origin("optimizer.fused", default=f"{DEFAULT}: off")
     draft.put("software.kernels.optimizer_implementation", how, origin)
     compiled = settings.flag("compile")
-    draft.put(
-        "software.kernels.torch_compile", compiled, settings.origin("compile", default=f"{DEFAULT}: off")
-    )
+    settings.put("software.kernels.torch_compile", compiled, "compile", default=f"{DEFAULT}: off")
     settings.refuse_if("enable_fp8_training", "float8 of torchtune is not read")
 
 

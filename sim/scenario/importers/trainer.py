@@ -64,15 +64,16 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
     length = settings.integer(*_LENGTHS)
     if length is None and not settings.has(*_LENGTHS):
         draft.ask("seq_length", "the files do not say how long sequences are", "4096")
-    draft.put("training.seq_length", length, settings.origin(*_LENGTHS))
+    settings.put("training.seq_length", length, *_LENGTHS)
     draft.put("training.precision", *(precision or _precision(settings)))
     _put_weights(settings)
     _put_recompute(settings)
     attention = settings.choice("attn_implementation", among=_ATTENTION, default="fa2")
-    draft.put(
+    settings.put(
         "software.kernels.attention",
         attention,
-        settings.origin("attn_implementation", default=f"{DEFAULT}: torch's scaled_dot_product_attention"),
+        "attn_implementation",
+        default=f"{DEFAULT}: torch's scaled_dot_product_attention",
     )
     for field in _EAGER:
         draft.put_software(field, False, "transformers' models are plain torch")
@@ -114,7 +115,7 @@ def _put_experts(settings: Settings) -> None:
     if not routed or draft.get("software.kernels.torch_compile"):
         return
     default = f"{DEFAULT} from 5.0 on: a grouped GEMM"
-    draft.put("software.kernels.expert_operators", how, settings.origin(name, default=default))
+    settings.put("software.kernels.expert_operators", how, name, default=default)
     draft.put_software("grouped_gemm", "stacked", "transformers' experts are one weight from 5.0 on")
     if not settings.has(name):
         draft.note(
@@ -147,11 +148,11 @@ def _put_weights(settings: Settings) -> None:
     draft, dtype = settings.draft, (settings.text("torch_dtype") or "").rpartition(".")[2]
     replicas = draft.document.get("software", {}).get("name") == REPLICAS
     if replicas and dtype == "float32" and draft.get("training.precision") in ("bf16", "fp16"):
-        draft.put("software.kernels.autocast", True, settings.origin("torch_dtype"))
+        settings.put("software.kernels.autocast", True, "torch_dtype")
     if dtype not in ("bfloat16", "float16"):
         return
     if replicas:
-        draft.put("software.gradients.master_weights", False, settings.origin("torch_dtype"))
+        settings.put("software.gradients.master_weights", False, "torch_dtype")
     else:
         draft.note("torch_dtype: sharded weights are kept in 32 bit, whatever type they are loaded in")
 

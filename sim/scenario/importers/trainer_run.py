@@ -47,7 +47,7 @@ def starts_trainer(file: SourceFile) -> bool:
 
 def settings_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None]:
     """All that the files say of one run, and the launch that a script among them is."""
-    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    settings = Settings(found={}, given=job.given, draft=draft)
     for file in (*filter(is_accelerates, job.files), *filter(has_arguments, job.files)):
         settings.found |= file.settings()
     script = job.script

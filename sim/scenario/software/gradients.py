@@ -1,4 +1,5 @@
-"""From a fresh gradient to an updated parameter: widths, buckets, when they are reduced, and by whom.
+"""What happens from a fresh gradient to an updated parameter: widths, buckets, when gradients are reduced,
+and by whom.
 
 Two frameworks have ways of their own that no single field says; they are named, and what they imply is here.
 """

@@ -143,7 +143,7 @@ class KernelSoftware(SoftwareGroup):
     )
     split_expert_gate: bool = Field(
         default=False,
-        description="the two input branches of experts' SwiGLU are grouped products of their own, whose input"
+        description="the two input branches of experts' SwiGLU are grouped GEMMs of their own, whose input"
         " gradients are added (torchtitan's w1 and w3)",
     )
     split_gate: bool = Field(

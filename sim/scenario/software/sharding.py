@@ -1,4 +1,4 @@
-"""Whose ZeRO-2 and ZeRO-3 a stack has, and the options of theirs that are read off its configuration."""
+"""Whose ZeRO-2 and ZeRO-3 a software stack runs, and their options that are read off its configuration."""
 
 from __future__ import annotations
 
