@@ -8,6 +8,7 @@ import pytest
 from small_scenarios import lowered, scenario
 
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.engine import blocks
 from stepsim.sim.engine.blocks import Moments, since_host
 from stepsim.sim.engine.critical_path import critical_path
 from stepsim.sim.engine.record import Record
@@ -67,6 +68,27 @@ def test_a_host_that_is_late_for_some_kernels_of_a_block_is_on_the_path_up_to_th
         early, late = (critical_path(record, one) for one in ((0.0, until_s), (until_s, step_s)))
         assert sum(early.values()) == pytest.approx(until_s, rel=1e-6)
         assert sum(late.values()) == pytest.approx(step_s - until_s, rel=1e-6)
+
+
+def test_blocks_that_run_alike_are_asked_for_their_host_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the path is asked for anew, of a part of the step."""
+    host = {"preset": "megatron-core-2025", "host": {"host_s_per_kernel": 2e-5}}
+    run = scenario(software=host, microbatches=16, hidden_size=2048, seq_length=1024, num_layers=8)
+    asked: list[tuple[float, ...]] = []
+    real = blocks.since_host
+
+    def counted(ops: list[Op], times: Moments, at: float) -> Any:
+        asked.append((at, *times[0], *times[2]))
+        return real(ops, times, at)
+
+    monkeypatch.setattr(blocks, "since_host", counted)
+    record = replay(lowered(run).programs)
+    path = critical_path(record)
+    once = len(asked)
+    assert path["host"] > 0.0
+    assert 0 < once < 16
+    critical_path(record, (0.2 * record.step_s, 0.8 * record.step_s))
+    assert len(asked) == once
 
 
 def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:
