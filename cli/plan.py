@@ -113,7 +113,8 @@ def plan(
         raise ValueError(
             "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
         )
-    if find is not None:
+    sought = _sought(find or ())
+    if sought is not None:
         steered = {"--top": top != TOP, "--audit": audit != AUDIT, "--objective": objective != OBJECTIVE}
         _refuse_of_plans({**outputs.of_plans(), "--emit": emit, "--replays": replays, **steered})
 
@@ -138,8 +139,8 @@ def plan(
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)
     asked = fixed(fix or (), base), varied(vary or ())
-    if find is not None:
-        _find(find, base, *asked, wishes, means, as_json)
+    if sought is not None:
+        _find(sought, base, *asked, wishes, means, as_json)
         return
     with progress() as status, changes_named("--fix, --vary"):
         found = planned(base, *asked, wishes, means, status)
@@ -211,6 +212,14 @@ class PlanFiles:
         if self.save:
             for path in save_choices(found, self.save):
                 wrote("scenario", path)
+
+
+def _sought(asked: Sequence[str]) -> str | None:
+    """What --find seeks. ValueError for two, of which one would be taken without a word."""
+    if len(asked) > 1:
+        named = " ".join(f"--find {one}" for one in asked)
+        raise ValueError(f"{named}: one number is sought at a time; leave out all but one")
+    return asked[0] if asked else None
 
 
 def _refuse_of_plans(given: Mapping[str, object]) -> None:

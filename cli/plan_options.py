@@ -95,7 +95,7 @@ BudgetOption = Annotated[
     ),
 ]
 FindOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--find",
         metavar="WHAT",

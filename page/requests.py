@@ -56,6 +56,7 @@ class PlanRequest(PageRequest):
     deadline_s: Annotated[float, Field(gt=0)] | None = None
     budget: Annotated[float, Field(gt=0)] | None = None
     fits: float = 0.9
+    axes: str = "layout"
     find: Annotated[str, Field(max_length=20)] | None = None
     points: Annotated[int, Field(ge=0, le=20_000)] = 4_000
 

@@ -167,6 +167,7 @@ def plan(asked: PlanRequest, say: Say) -> None:
         budget=asked.budget,
         fits=asked.fits,
         audit=AUDIT,
+        axes=asked.axes,
     )
 
     def screened(among: Candidates) -> None:

@@ -205,7 +205,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, expert
         "fused_qkv_rope": pick(True, False),
         "grouped_heads_copied": pick(own.kernels.grouped_heads_copied, True, False),
         "norm_grad_by_columns": own.kernels.norm_grad_apart and pick(True, False),
-        "unrolled": pick(True, False),
+        "unrolled": own.sharding.implementation == "xla" and pick(True, False),
         "weighted_rows": experts and pick(own.kernels.weighted_rows, True, False),
         **(
             {"fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise")}

@@ -50,6 +50,14 @@ FIX = {
 """What leaves some tens of layouts."""
 
 
+FAULTS: dict[str, Any] = {
+    "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
+    "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
+    "recovery": {"spares": {"warm": 1, "cold": 1}},
+    "run": {"horizon": "5 d"},
+}
+
+
 def small(**changes: Any) -> Scenario:
     """The job, with other fields by their dotted names with ``__`` for the dot."""
     return load_scenario(DOCUMENT, {name.replace("__", "."): value for name, value in changes.items()})

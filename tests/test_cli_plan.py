@@ -136,6 +136,8 @@ def test_exit_code_is_1_where_nothing_fits(scenario: str) -> None:
     ran("plan", scenario, "--fix", "parallelism.tpp=4", code=2)
     ran("plan", scenario, "--fits", "1.5", code=2)
     ran("plan", scenario, "--find", "layers", code=2)
+    both = ran("plan", scenario, "--find", "gpus", "--find", "seq_length", code=2).output
+    assert "--find gpus --find seq_length: one number" in " ".join(both.split())
     ran("plan", scenario, "--vary", "cluster.gpus", code=2)
     ran("sweep", scenario, code=2)
     assert "parallelism.tpp" in ran("plan", scenario, "--fix", "parallelism.tpp=4", code=2).stderr

@@ -131,6 +131,21 @@ def test_a_plan_is_the_commands(client: TestClient) -> None:
         assert choice["step_time_s"] >= min(points["bound_s"]) * (1 - 1e-9)
 
 
+def test_a_plan_may_be_over_all_axes(client: TestClient) -> None:
+    """As ``--axes`` says it; a word that is none is refused."""
+    keep = {"parallelism.tp": 4, "parallelism.pp": 1, "training.micro_batch": 1, "training.recompute": "none"}
+    own = changed(SMALL, "software", "megatron-core-2025")
+    asked = {"document": own, "fix": keep, "top": 1, "points": 5}
+    found = {
+        axes: events(client, "plan", **asked, axes=axes)["plan"]["plan"]["space"]["legal"]
+        for axes in ("layout", "all")
+    }
+    assert found["all"] > found["layout"] > 0
+    reply = client.post("/api/plan", json={**asked, "axes": "some"})
+    assert "axes" in reply.text
+    assert "layout" in reply.text
+
+
 def test_one_number_in_place_of_a_plan(client: TestClient) -> None:
     vary = {"training.seq_length": [1024, 2048]}
     found = events(client, "plan", document=SMALL, find="seq_length", vary=vary)["found"]["found"]

@@ -9,6 +9,7 @@ import pytest
 from small_scenarios import lowered, scenario
 
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.engine import blocks
 from stepsim.sim.engine.blocks import Moments, since_host
 from stepsim.sim.engine.critical_path import _issued_late, critical_path
 from stepsim.sim.engine.record import Record
@@ -84,6 +85,27 @@ def test_an_op_is_issued_late_where_it_begins_as_its_host_is_done(
     record = SimpleNamespace(issues=lambda _: [(awaited, since_s)], end=[[0.125]])
     now_s = ended_s + 0.25
     assert _issued_late(cast(Record, record), (0, 0), now_s) is late
+
+
+def test_blocks_that_run_alike_are_asked_for_their_host_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the path is asked for anew, of a part of the step."""
+    host = {"preset": "megatron-core-2025", "host": {"host_s_per_kernel": 2e-5}}
+    run = scenario(software=host, microbatches=16, hidden_size=2048, seq_length=1024, num_layers=8)
+    asked: list[tuple[float, ...]] = []
+    real = blocks.since_host
+
+    def counted(ops: list[Op], times: Moments, at: float) -> Any:
+        asked.append((at, *times[0], *times[2]))
+        return real(ops, times, at)
+
+    monkeypatch.setattr(blocks, "since_host", counted)
+    record = replay(lowered(run).programs)
+    path = critical_path(record)
+    once = len(asked)
+    assert path["host"] > 0.0
+    assert 0 < once < 16
+    critical_path(record, (0.2 * record.step_s, 0.8 * record.step_s))
+    assert len(asked) == once
 
 
 def block_of(*, collective_s: float, behind_s: float) -> tuple[list[Op], Moments]:

@@ -15,15 +15,18 @@ from law_examples import examples
 from small_plans import small
 
 import stepsim
+from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.sim.brief.step import brief_step
-from stepsim.sim.plan.axes import LAYOUT, SWITCHES, Axes, layout_values
+from stepsim.sim.plan.axes import GRAD_REDUCE, LAYOUT, PARAM_GATHER, SWITCHES, Axes, layout_values
 from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.same_twice import of_all_axes
 from stepsim.sim.plan.screen.screen import Screened, screen
+from stepsim.sim.plan.screen.tables import tables_of
 from stepsim.sim.plan.search.plan import Means, candidates_of, plan, wishes_of
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.machine import gpu_of
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -315,3 +318,25 @@ def test_a_number_is_found_over_all_axes_where_these_are_asked_for() -> None:
 def test_a_word_for_axes_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="layout, all"):
         stepsim.plan(small(), axes="every")
+
+
+def test_switches_that_no_block_reads_make_no_other_layers() -> None:
+    """Whether reductions and gathers overlap is for what moves around blocks. Layouts with both on have the
+    bounds that they have by themselves, also in one space with others that have them off."""
+    run = load_scenario("llama3-8b-h100").with_(
+        {"software": "megatron-core-2025", "parallelism.tp": 2, "parallelism.zero": 1, "parallelism.dp": None}
+    )
+    alone = {name: [field_value(run, name)] for name in layout_values(run)}
+    alone |= {"parallelism.zero": [0, 1, 2], "training.recompute": ["none", "full"]}
+    switches = (GRAD_REDUCE, PARAM_GATHER)
+    space = space_of(run, vary=alone | {name: [True, False] for name in switches})
+    rows_of = [*zip(*(space.columns[name].tolist() for name in switches), strict=True)]
+    profile = calibrated_profile(gpu_of(run.cluster), run.calibration)
+    bounds = {}
+    for both in {*rows_of}:
+        mine = space_of(run, vary=alone | {name: [one] for name, one in zip(switches, both, strict=True)})
+        bounds[both] = screen(mine, within=float("inf")).bound_s.tolist()
+        assert len(tables_of(mine, 0, profile).layers) == len(tables_of(space, 0, profile).layers)
+    found = screen(space, within=float("inf")).bound_s.tolist()
+    for both, alone_s in bounds.items():
+        assert alone_s == [one for one, row in zip(found, rows_of, strict=True) if row == both]

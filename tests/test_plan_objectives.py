@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 from refusals import refused_at
 from rich.console import Console
-from small_plans import FIX, small
+from small_plans import FAULTS, FIX, small
 
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.figures import percent
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
-from stepsim.sim.plan.search.goodput import goodput_share, most_share
+from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
-from stepsim.sim.reliability.campaign.outcome import Outcome
-from stepsim.sim.reliability.campaign.plan import CampaignPlan
-from stepsim.sim.reliability.planning.blocks import blocks_of
-from stepsim.sim.reliability.planning.build_plan import build_plan
-from stepsim.sim.reliability.study import study
-from stepsim.sim.reliability.study.study import Study, outcomes
 from stepsim.sim.report.plan.table import nothing, print_plan
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
@@ -158,14 +152,6 @@ def test_what_fills_the_smallest_layout_is_told_where_none_fits() -> None:
     assert nothing(found)[-1].startswith("most of it: logits ")
 
 
-FAULTS: dict[str, Any] = {
-    "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
-    "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
-    "recovery": {"spares": {"warm": 1, "cold": 1}},
-    "run": {"horizon": "5 d"},
-}
-
-
 @pytest.mark.slow
 def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
     scenario = small(**FAULTS)
@@ -184,40 +170,6 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
     heading = next(place for place, line in enumerate(lines) if line.startswith("#"))
     assert "goodput" in lines[heading]
     assert percent(found.choices[0].goodput or 0.0) in lines[heading + 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("run", [{"horizon": "5 d"}, {"steps": 40000}, {"work": "2 d", "horizon": "2 d"}])
-def test_no_share_of_time_is_above_what_a_few_replications_leave(run: dict[str, Any]) -> None:
-    scenario = small(**{**FAULTS, "run": run}, step_time="4 s")
-    campaign = build_plan(blocks_of(scenario))
-    done = outcomes(campaign, range(8))
-    whole = most_share(campaign, done, 8)
-    assert whole == pytest.approx(Study(campaign, tuple(done), 0.9).ettr.mean, rel=1e-12)
-    shares = [most_share(campaign, done[:count], 8) for count in range(9)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] == 1.0 > whole
-
-
-@pytest.mark.slow
-def test_weeks_end_as_soon_as_they_cannot_be_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def counted(campaign: CampaignPlan, numbers: range) -> list[Outcome]:
-        asked.extend(numbers)
-        return outcomes(campaign, numbers)
-
-    monkeypatch.setattr(study, "outcomes", counted)
-    scenario = small(**FAULTS)
-    share = goodput_share(scenario, 4.0)
-    assert asked == [*range(32)]
-    asked.clear()
-    least = goodput_share(scenario, 4.0, enough=1.0)
-    assert share < least < 1.0
-    assert asked == [*range(4)]
-    asked.clear()
-    assert goodput_share(scenario, 4.0, enough=0.999 * share) == share
-    assert asked == [*range(32)]
 
 
 @pytest.mark.slow

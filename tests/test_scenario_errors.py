@@ -200,6 +200,20 @@ def test_a_dense_model_has_no_experts_to_run_or_keep(tmp_path: Path, field: str,
     load_scenario(tmp_path / "run.yaml", [preset, f"{field}={silent}"])
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("unrolled", "true"), ("profile_guided", "true"), ("combine_reduce_bytes", "1048576")],
+)
+def test_what_is_of_xla_is_for_stacks_of_xla(tmp_path: Path, field: str, value: str) -> None:
+    """Nothing else reads it. What says what holds anyway is no mistake."""
+    said, preset = f"software.sharding.{field}={value}", "software.preset=generic-fsdp"
+    problem = the_problem(tmp_path, GOOD, preset, said)
+    assert f"software.sharding.{field}: {value.lower()} is of XLA" in str(problem)
+    assert "implementation is fsdp2" in str(problem)
+    load_scenario(tmp_path / "run.yaml", ["software.preset=generic-jax", said])
+    load_scenario(tmp_path / "run.yaml", [preset, "software.sharding.unrolled=false"])
+
+
 def test_what_divides_by_several_sizes(tmp_path: Path) -> None:
     sequence = the_problem(tmp_path, GOOD, "parallelism.sequence_parallel=true", "training.seq_length=8190")
     assert "8190 is not a multiple of cp × tp = 4; seq_length can be 8188 or 8192" in str(sequence)

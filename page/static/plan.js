@@ -9,6 +9,7 @@ import { logTicks, memoryTicks, ticks, timeTicks } from "./ticks.js";
 
 const QUESTIONS = [["", "the best layouts"], ["gpus", "the fewest GPUs that do"], ["seq_length", "the longest sequence that fits"], ["micro_batch", "the largest microbatch that fits"]];
 const OBJECTIVES = ["step-time", "tokens-per-dollar", "days", "goodput"];
+const AXES = [["layout", "the usual ones"], ["all", "all that the framework has"]];
 const PARALLEL = ["parallelism.tp", "parallelism.cp", "parallelism.pp", "parallelism.vpp", "parallelism.ep", "parallelism.zero", "training.micro_batch",
   "training.recompute"];
 
@@ -45,6 +46,7 @@ export class Plan {
     this.found = null;
     this.question = h("select", { id: "plan-question" }, QUESTIONS.map(([value, text]) => h("option", { value }, text)));
     this.objective = h("select", { id: "plan-objective" }, OBJECTIVES.map((one) => h("option", {}, one)));
+    this.axes = h("select", { id: "plan-axes" }, AXES.map(([value, text]) => h("option", { value }, text)));
     this.deadline = h("input", { id: "plan-deadline", type: "number", min: 0, step: "any", placeholder: "none" });
     this.keep = h("input", { id: "plan-keep", type: "text", placeholder: "e.g. parallelism.tp=8", spellcheck: "false" });
     this.vary = h("input", { id: "plan-vary", type: "text", placeholder: "e.g. cluster.gpus=64,128,256", spellcheck: "false" });
@@ -58,7 +60,7 @@ export class Plan {
     const field = (/** @type {string} */ label, /** @type {any} */ input) => h("div", { class: "field" }, h("label", { for: input.id }, label), input);
     place.replaceChildren(
       h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.run(); } },
-        field("Find", this.question), field("Objective", this.objective), field("Deadline, days", this.deadline), field("Keep", this.keep), field("Also try", this.vary),
+        field("Find", this.question), field("Objective", this.objective), field("Axes", this.axes), field("Deadline, days", this.deadline), field("Keep", this.keep), field("Also try", this.vary),
         h("div", { class: "buttons" }, this.start, this.stop)),
       this.told, this.error,
       h("section", { "aria-labelledby": "h-best" }, h("h2", { id: "h-best" }, "The best layouts, and why others lost"), this.best),
@@ -70,7 +72,7 @@ export class Plan {
   }
 
   async run() {
-    const asked = { document: this.document(), find: this.question.value || null, objective: this.objective.value, top: 5,
+    const asked = { document: this.document(), find: this.question.value || null, objective: this.objective.value, axes: this.axes.value, top: 5,
       deadline_s: this.deadline.value ? Number(this.deadline.value) * 86400 : null, ...this.wishes() };
     this.points = [];
     this.brushes = {};

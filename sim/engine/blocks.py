@@ -52,6 +52,11 @@ class BlockRun:
         times = self.start, self.begin, self.end
         return block_parts(self.block.ops, times, self.first) if max(self.end, default=0.0) < math.inf else {}
 
+    @cached_property
+    def late(self) -> tuple[float, Mapping[str, float]] | None:
+        """When it waited for its host last, and what it has done since then (``since_host``)."""
+        return since_host(self.block.ops, (self.start, self.begin, self.end), self.first)
+
     @property
     def seconds(self) -> float:
         """Seconds from the start of the first op to the end of the last."""

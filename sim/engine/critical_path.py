@@ -126,9 +126,9 @@ def _late_in(piece: Stretch, since: dict[str, float]) -> float | None:
     runs, bases = piece.run.runs, piece.run.bases
     for k in range(piece.count - 1, -1, -1):
         one = runs[k]
-        until = _late_at(one.block.ops, (one.start, one.begin, one.end), one.first, since)
-        if until is not None:
-            return piece.at + bases[k] + until
+        sum_up(since, one.late[1] if one.late else one.parts)
+        if one.late:
+            return piece.at + bases[k] + one.late[0]
         if k and bases[k] + runs[k].first > bases[k - 1] + runs[k - 1].last + SLACK_S:
             return piece.at + bases[k] + runs[k].first
     return None

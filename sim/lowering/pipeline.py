@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
@@ -247,7 +248,8 @@ class RankWriter:
     def _row(self, action: Action) -> Owned:
         key = action.stage, action.kind
         if key not in self.rows:
-            self.rows[key] = self._owned(action)
+            stage, make = self.plan.stages[action.stage], partial(self._owned, action)
+            self.rows[key] = self.shared.row_of(action.kind, stage, make)
         return self.rows[key]
 
     def blocks_of(self, action: Action) -> CountedBlocks:

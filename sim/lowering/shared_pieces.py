@@ -10,10 +10,14 @@ from .actions import between_waits
 from .tables import Tables
 
 if TYPE_CHECKING:
-    from ...schedules.orders.action import Action
+    from collections.abc import Callable
+
+    from ...schedules.orders.action import Action, ActionKind
     from ..network.transfer import Transfer
     from .action_pieces import CountedBlocks
+    from .actions import Owned
     from .activation_offload import ActivationCopies
+    from .layers.stages import Stage
     from .plan import StepPlan
     from .sharded import Sharding
 
@@ -25,9 +29,19 @@ class SharedPieces:
     sharding: Sharding | None = None
     copies: ActivationCopies | None = None
     repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
+    rows: dict[tuple[object, ...], Owned] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
+
+    def row_of(self, kind: ActionKind, stage: Stage, make: Callable[[], Owned]) -> Owned:
+        """The blocks of an action of that kind on a stage, made for the first of all stages that hold the
+        same. The plan has its runs of layers for as long as this lasts."""
+        key = kind, id(stage.runs), stage.embedding, stage.head, stage.loss, stage.scales
+        found = self.rows.get(key)
+        if found is None:
+            found = self.rows[key] = make()
+        return found
 
     def repeated(self, row: CountedBlocks) -> tuple[RepeatedBlocks, ...]:
         """The blocks of ``row``, in pieces where the host waits in between."""

@@ -14,6 +14,7 @@ References:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby
@@ -45,13 +46,23 @@ def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
     bucket = plan.scenario.software.gradients.bucket(plan.groups["dp"].ranks)
     shared, experts = shard_ranks(plan)
     gradients, casts = ([np.zeros(shared, np.int64), np.zeros(experts, np.int64)] for _ in range(2))
-    for stage in stages:
+    for stage, times in _alike(plan, stages):
         for (of_experts, in_layer), sizes in _by_buffer(tuple(tensors_of(plan, stage)), apart=apart):
-            slices = slices_of(sizes, bucket, len(casts[of_experts]))
+            slices = times * slices_of(sizes, bucket, len(casts[of_experts]))
             gradients[of_experts] += slices
             casts[of_experts] += (launches if in_layer else 1) * slices
     most = [sum(int(one.max(initial=0)) for one in each) for each in (gradients, casts)]
     return SliceKernels(gradients=most[0], cast=most[1], more_bytes=more_bytes)
+
+
+def _alike(plan: StepPlan, stages: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """One of each of these ``stages`` that hold the same, and how many do."""
+    first: dict[tuple[int, int], int] = {}
+    count: Counter[int] = Counter()
+    for stage in stages:
+        held = id(plan.parameters[stage]), id(plan.stages[stage].runs)  # those of equal stages are one
+        count[first.setdefault(held, stage)] += 1
+    yield from count.items()
 
 
 @lru_cache(maxsize=256)

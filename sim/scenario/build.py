@@ -25,7 +25,12 @@ from .blocks import (
     Training,
 )
 from .checks import is_known, names_exist
-from .checks_software import broadcasts_are_of_zero1, experts_are_there, scaling_is_read
+from .checks_software import (
+    broadcasts_are_of_zero1,
+    experts_are_there,
+    scaling_is_read,
+    xla_reads_what_is_its_own,
+)
 from .consistency import ScenarioParts, findings
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
@@ -181,6 +186,9 @@ class _Builder:
         if software and training:
             software = with_own_defaults(software, lookup_in({**plain, "training": training}))
             for finding in scaling_is_read(lookup_in(plain), training):
+                self._add(finding.path, finding.message)
+        if software:
+            for finding in xla_reads_what_is_its_own(lookup_in(plain), software):
                 self._add(finding.path, finding.message)
         if model:
             for finding in experts_are_there(lookup_in(plain), model):

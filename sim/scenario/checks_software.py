@@ -70,6 +70,32 @@ def broadcasts_are_of_zero1(stated: Lookup, parallelism: Parallelism) -> Iterato
         )
 
 
+_OF_XLA = (
+    "profile_guided",
+    "combine_gather_bytes",
+    "combine_scatter_bytes",
+    "combine_reduce_bytes",
+    "unrolled",
+)
+"""Facts of how XLA schedules and joins what is sharded, in ``software.sharding``."""
+
+
+def xla_reads_what_is_its_own(stated: Lookup, software: Software) -> Iterator[Finding]:
+    """What a document says of XLA is for stacks that XLA compiles. ``stated`` finds what it says; a stack
+    without a preset says all that it has, as a preset does."""
+    kind = software.sharding.implementation
+    if kind == "xla" or stated("software.preset") is None:
+        return
+    for name in _OF_XLA:
+        silent = type(software.sharding).model_fields[name].default
+        if (said := stated(f"software.sharding.{name}")) is not None and said != silent:
+            yield Finding(
+                path=("software", "sharding", name),
+                message=f"{str(said).lower()} is of XLA, and software.sharding.implementation is {kind};"
+                " leave it out, or set implementation: xla",
+            )
+
+
 def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
     """torch's own operators on experts' rows are none where a compiler joins them or GEMMs apply gates."""
     kernels = software.kernels

@@ -9,7 +9,7 @@ weight gradient is put off, the input gradient frees all but both operands of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...scenario.software.software import Software
@@ -37,12 +37,16 @@ class LayerBytes:
     operands: float
 
 
+def _most(figures: Sequence[float]) -> float:
+    return max(figures, default=0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActivationBytes:
     """Bytes of one microbatch outside of layers; ``layer(run)`` are those of a layer.
 
     ``head_operands`` wait for the head's weight gradient after its input gradient; ``output`` are the logits
-    as the head writes them, ``passed`` what one stage sends to the next.
+    as the head writes them, ``passed`` what one stage sends to the next. ``most`` of some figures; 0 of none.
     """
 
     local: LocalShape
@@ -55,6 +59,7 @@ class ActivationBytes:
     passed: float
     offloaded: bool = False
     known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
+    most: Callable[[Sequence[float]], float] = _most
 
     def layer(self, run: LayerRun) -> LayerBytes:
         """What each layer of ``run`` holds."""
@@ -74,7 +79,7 @@ class ActivationBytes:
 
     def kept_by_layer(self, stage: Stage) -> float:
         """Bytes of a microbatch after the largest layer of a stage, with what precedes layers."""
-        layer = max((self.layer(run).kept for run in stage.runs), default=0.0)
+        layer = self.most([self.layer(run).kept for run in stage.runs])
         return layer + stage.embedding * self.embedding
 
     def kept_by_input_grad(self, stage: Stage) -> float:
@@ -109,12 +114,10 @@ class ActivationBytes:
         """Bytes that a backward on a stage needs more while it recomputes layer after layer. Layers that
         are recomputed together are there together."""
         if stage.in_one_go > 1:
-            groups = (sum(self.layer(run).working for run in group) for group in _groups(stage))
-            return max(groups, default=0.0)
+            groups = [sum(self.layer(run).working for run in group) for group in _groups(stage)]
+            return self.most(groups)
         copies = 2 if self.offloaded and stage.layers > 1 else 0
-        return max(
-            (self.layer(run).working + copies * self.layer(run).kept for run in stage.runs), default=0.0
-        )
+        return self.most([self.layer(run).working + copies * self.layer(run).kept for run in stage.runs])
 
 
 def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:

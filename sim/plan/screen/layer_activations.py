@@ -6,7 +6,7 @@ layers, and so is what a stage keeps.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -71,6 +71,7 @@ def joined_sizes(tables: ScreenTables) -> ActivationBytes:
         output=joined("output"),
         passed=joined("passed"),
         known=_Known(each),
+        most=_most_of_each,
     )
 
 
@@ -78,28 +79,16 @@ def activations_of(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[F
     """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
     return [
         _of_layer(sizes.kept_by_forward(stage), layer),
-        _largest(ActivationBytes.working, stage, sizes, layer),
+        _of_layer(sizes.working(stage), layer),
         stage.losses * _of_layer(sizes.logits, layer),
         _of_layer(sizes.kept_by_input_grad(stage), layer),
-        _largest(ActivationBytes.kept_by_layer, stage, sizes, layer),
+        _of_layer(sizes.kept_by_layer(stage), layer),
     ]
 
 
-def _largest(
-    figure: Callable[[ActivationBytes, Stage], float], stage: Stage, sizes: ActivationBytes, layer: Codes
-) -> Floats:
-    """A figure of a stage's largest layer; where it has several kinds, that is asked of each by itself."""
-    if len(stage.runs) < 2 and stage.in_one_go == 1:
-        return _of_layer(figure(sizes, stage), layer)
-    used, place = np.unique(layer, return_inverse=True)
-    each = (_one_of(sizes, number) for number in used.tolist())
-    return np.array([figure(one, stage) for one in each])[place.ravel()]
-
-
-def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
-    """The sizes of one layer."""
-    found = cast(_Known, sizes.known).sizes[number]
-    return found if found.offloaded == sizes.offloaded else replace(found, offloaded=sizes.offloaded)
+def _most_of_each(figures: Sequence[Any]) -> Any:
+    """By layer, the largest of some figures that are arrays over the layers."""
+    return reduce(np.maximum, figures) if len(figures) else 0.0
 
 
 def _of_layer(size: float, layer: Codes) -> Floats:

@@ -67,12 +67,9 @@ PIPELINE = (
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
 _CUT = ("tp", "ep", "etp", "sequence_parallel")
-_SOFTWARE = (
-    "software.gradients.overlap_grad_reduce",
-    "software.gradients.overlap_param_gather",
-    "software.exchange.tp_comm_overlap",
-    "software.exchange.moe_a2a_overlap",
-)
+_SOFTWARE = ("software.exchange.tp_comm_overlap", "software.exchange.moe_a2a_overlap")
+"""Switches that the blocks of layers read. Whether reductions and gathers overlap they do not: that is for
+the rule by which a layout shards (``ScreenTables.rule``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

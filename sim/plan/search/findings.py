@@ -22,7 +22,6 @@ from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
 from .front_search import front, replay_front
-from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .objective import Objective, own_weight
 from .searching import NEAR
@@ -281,7 +280,7 @@ class Findings:
     def _own_value(self, step_time_s: float) -> float:
         """The objective of the scenario as given."""
         objective, base = self.search.wishes.objective, self.among.base
-        share = goodput_share(base, step_time_s) if objective is Objective.GOODPUT else 1.0
+        share = self.search.shares.share(base, step_time_s) if objective is Objective.GOODPUT else 1.0
         return own_weight(objective, base) * step_time_s / share
 
     def _too_large(self, name: str, mask: NDArray[np.bool_]) -> Loser:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ....hardware.files import FileError
+from .goodput import Campaigns, Replicated, Weeks
 from .journal import Journal, key_of
 from .judged import JudgedLayout, LeastStep, refused
 from .workers import Local, Workers
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
 class Asked:
     """A layout to be replayed, by its number; or a scenario that has none or that workers do not know by it.
     ``bounded``: its step is to be bounded action by action, in place of a replay; ``least``: it is to be
-    replayed as if nobody shared a link.
+    replayed as if nobody shared a link; ``weeks``: a replication of its weeks under faults is simulated.
     """
 
     scenario: Scenario | None = None
     number: int | None = None
     bounded: bool = False
     least: bool = False
+    weeks: Weeks | None = None
 
 
-Answered = tuple[int | None, JudgedLayout | LeastStep | float]
+Answered = tuple[int | None, JudgedLayout | LeastStep | Replicated | float]
 
 
 class Replaying(Protocol):
@@ -58,6 +60,7 @@ class Answering:
 
     replay: Replaying
     scenario_of: Callable[[int], Scenario] | None = None
+    replicated: Campaigns = field(default_factory=Campaigns)
 
     def __call__(self, asked: Asked) -> Answered:
         scenario = asked.scenario
@@ -65,6 +68,8 @@ class Answering:
             assert asked.number is not None, "a layout without a scenario has a number"
             assert self.scenario_of is not None, "workers were told what numbers stand for"
             scenario = self.scenario_of(asked.number)
+        if asked.weeks is not None:
+            return asked.number, self.replicated(scenario, asked.weeks)
         if asked.bounded:
             return asked.number, self.replay.floor_s(scenario)
         if asked.least:
@@ -240,6 +245,17 @@ class Judging:
         assert isinstance(judged, JudgedLayout), "a replay was asked for"
         return judged
 
+    def replications(
+        self, scenario: Scenario, step_s: float, numbers: Iterable[int]
+    ) -> Generator[Replicated, None, None]:
+        """Replications of the weeks of a scenario whose healthy step takes ``step_s``, in turn; workers are a
+        few ahead."""
+        asked = (Asked(scenario=scenario, weeks=Weeks(step_s, number)) for number in numbers)
+        with closing(self.workers.run(asked)) as results:
+            for _, done in results:
+                assert isinstance(done, Replicated), "a replication was asked for"
+                yield done
+
     def arrived(self) -> dict[int, JudgedLayout]:
         """What workers did ahead and nobody has asked for yet, by number."""
         return {i: judged for i, judged in self._at_hand.items() if i not in self.known}
@@ -259,8 +275,8 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int | None, judged: JudgedLayout | LeastStep | float) -> None:
-        if number is None:
+    def _keep(self, number: int | None, judged: JudgedLayout | LeastStep | Replicated | float) -> None:
+        if number is None or isinstance(judged, Replicated):
             return
         if isinstance(judged, LeastStep):
             self._least[number] = judged.judged

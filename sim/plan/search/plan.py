@@ -24,7 +24,6 @@ from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
 from .findings import Findings
-from .goodput import goodput_share
 from .journal import Journal, answer_key
 from .judged import ReplayOf
 from .judging import Answering, Judging
@@ -279,7 +278,7 @@ def _under_faults(search: LayoutSearch, number: int, value: float, worst: float)
     """The objective with what faults cost, or what it is at least where that is above ``worst``; inf where
     the token budget then misses a limit, though it would meet it at the pace of the healthy step."""
     step_s = search.judging.known[number].step_time_s
-    share = goodput_share(search.among.layouts.scenario_of(number), step_s, enough=value / worst)
+    share = search.shares.share(search.among.layouts.scenario_of(number), step_s, enough=value / worst)
     wall_s = search.wall_s[number] = step_s / share if share > 0 else math.inf
     return value * wall_s / step_s if wall_s <= search.most_s[number] else math.inf
 

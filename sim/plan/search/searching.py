@@ -17,6 +17,7 @@ from ...result.result import SURE_TO_FIT
 from ..axes import Axes
 from .best_first import Final, Ranked, Told, best_first, in_turn, nobody_begins, nothing_told
 from .certificate import Certificate
+from .goodput import GoodputShares
 from .objective import Objective, PlanLimits, most_s, weights
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class LayoutSearch:
     _drawn: dict[frozenset[int], list[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        self.shares = GoodputShares(self.judging.replications)
+        """Shares of time that count under faults, by the same workers."""
         self._weights = weights(self.wishes.objective, self.among)
         self.most_s = most_s(self.wishes.limits, self.among)
         self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
