@@ -219,7 +219,7 @@ def _shards(settings: Settings, sizes: dict[str, int], cp: int) -> None:
 
 
 def _sharding_origin(settings: Settings) -> str:
-    """The settings that shard parameters: degrees of fsdp and of experts that are not 1, within hosts and across."""
+    """The settings that shard parameters: degrees of fsdp and of experts that are not 1."""
     names = [f"{place}_{axis}_parallelism" for axis in ("fsdp", "expert") for place in ("ici", "dcn")]
     found = [setting for name in names if (setting := settings.setting(name))]
     return " times ".join(one.origin for one in found if str(one.value) != "1")
@@ -252,9 +252,9 @@ def _batches(settings: Settings, gpus: int, ranks: int) -> None:
 def _experts(settings: Settings) -> None:
     """Refuse experts that do not run as grouped, dropless products, which is MaxText's default.
 
-    Source: layers/moe.py, RoutedMoE.dense_matmul. Without a capacity every expert runs on every token. With one,
-    tokens are laid out by products with one-hot masks, "BSM,BSEC -> EBCM", and put back by another: each counts
-    2 S / (6 F) times the FLOPs of the experts' own products, of sequences of S tokens and experts of width F.
+    Source: layers/moe.py, RoutedMoE.dense_matmul. Without a capacity every expert runs on every token.
+    With one, tokens are laid out by products with one-hot masks, "BSM,BSEC -> EBCM", and put back by another:
+    each counts 2 S / (6 F) times the FLOPs of the experts, of sequences of S tokens and experts of width F.
     Both are 3.6 times the experts' FLOPs for Qwen3-30B-A3B at 4,096 tokens, and 19 % for Mixtral 8x7B.
     """
     draft = settings.draft
@@ -270,8 +270,8 @@ def _experts(settings: Settings) -> None:
     else:
         settings.refuse(
             "sparse_matmul",
-            f"false with capacity_factor {capacity:g}: tokens laid out by products with one-hot masks are not "
-            "modelled; experts that run by groups (sparse_matmul: true) are",
+            f"false with capacity_factor {capacity:g}: tokens laid out by products with one-hot masks are "
+            "not modelled; experts that run by groups (sparse_matmul: true) are",
         )
 
 
