@@ -217,11 +217,19 @@ def test_maxtexts_settings_are_not_in_its_scripts() -> None:
 MIXTRAL = MAXTEXT.replace("llama3.1-70b", "mixtral-8x7b")
 
 
-def test_maxtexts_experts_run_by_groups_or_to_a_capacity() -> None:
+def test_the_line_of_maxtexts_sharding_names_the_degrees_that_shard() -> None:
+    text = MAXTEXT.replace("ici_fsdp_parallelism: 8\n", "")
+    origins = imported({"run.yml": text + "ici_expert_parallelism: 1\n"}, {"gpus": "32"}).origins
+    assert "dcn_fsdp_parallelism" in origins["parallelism.zero"]
+    assert "ici_expert_parallelism" not in origins["parallelism.zero"]
+
+
+def test_maxtexts_experts_run_by_groups_alone() -> None:
     assert scenario({"run.yml": MIXTRAL}, {"gpus": "32"}).model.moe is not None
     dense = MIXTRAL + "sparse_matmul: false\n"
     assert refused({"run.yml": dense}, {"gpus": "32"}) == {"sparse_matmul"}
-    padded = scenario({"run.yml": dense + "capacity_factor: 1.25\n"}, {"gpus": "32"}).model.moe
-    assert padded is not None
-    assert padded.capacity_factor == 1.25
+    assert refused({"run.yml": dense + "capacity_factor: 1.25\n"}, {"gpus": "32"}) == {"sparse_matmul"}
+    grouped = scenario({"run.yml": MIXTRAL + "capacity_factor: 1.25\n"}, {"gpus": "32"}).model.moe
+    assert grouped is not None
+    assert grouped.capacity_factor is None
     assert refused({"run.yml": MAXTEXT + "sparse_matmul: false\n"}, {"gpus": "32"}) == set()

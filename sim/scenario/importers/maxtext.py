@@ -188,21 +188,26 @@ def _refuse_axes(draft: Draft, sizes: dict[str, int]) -> None:
 
 
 def _shards(settings: Settings, sizes: dict[str, int], cp: int) -> None:
+    draft = settings.draft
     shard = sizes["fsdp"] * sizes["expert"]
-    settings.put(
+    draft.put(
         "parallelism.zero",
         3 if shard > 1 else 0,
-        "ici_fsdp_parallelism",
-        default=f"{DEFAULT}: the devices of a host",
+        _sharding_origin(settings) or f"{DEFAULT}: the devices of a host",
     )
     if shard > 1 and sizes["data"] > 1:
-        settings.put(
+        draft.put(
             "parallelism.fsdp_shard_size",
             shard * cp,
-            "ici_fsdp_parallelism",
-            "dcn_fsdp_parallelism",
-            default=DEFAULT,
+            _sharding_origin(settings) or DEFAULT,
         )
+
+
+def _sharding_origin(settings: Settings) -> str:
+    """The settings that shard parameters: degrees of fsdp and of experts that are not 1."""
+    names = [f"{place}_{axis}_parallelism" for axis in ("fsdp", "expert") for place in ("ici", "dcn")]
+    found = [setting for name in names if (setting := settings.setting(name))]
+    return " times ".join(one.origin for one in found if str(one.value) != "1")
 
 
 def _batches(settings: Settings, gpus: int, ranks: int) -> None:
@@ -232,22 +237,29 @@ def _batches(settings: Settings, gpus: int, ranks: int) -> None:
 
 
 def _experts(settings: Settings) -> None:
-    """How experts' GEMMs run: grouped and dropless by default, else padded to a capacity.
+    """Refuse experts that do not run as grouped, dropless GEMMs, which is MaxText's default.
 
-    Source: layers/moe.py, RoutedMoE: dense_matmul without a capacity runs every expert on every token.
+    Source: layers/moe.py, RoutedMoE.dense_matmul. Without a capacity every expert runs on every token.
+    With one, tokens are laid out by GEMMs with one-hot masks, "BSM,BSEC -> EBCM", and put back by another:
+    each counts 2 S / (6 F) times the FLOPs of the experts, of sequences of S tokens and experts of width F.
+    Both are 3.6 times the experts' FLOPs for Qwen3-30B-A3B at 4,096 tokens, and 19 % for Mixtral 8x7B.
     """
     draft = settings.draft
     name = draft.get("model.preset")
     if draft.get("model.moe") is None and not (name in model_names() and get_model(name).moe):
         return
     capacity = settings.number("capacity_factor", default=-1.0) or -1.0
+    settings.flag("megablox", default=True)
     if settings.flag("sparse_matmul", default=True):
-        settings.flag("megablox", default=True)
-    elif capacity <= 0:
+        return
+    if capacity <= 0:
         settings.refuse("sparse_matmul", "experts that all run on all tokens are not modelled")
     else:
-        settings.flag("megablox")
-        settings.put("model.moe.capacity_factor", capacity, "capacity_factor")
+        settings.refuse(
+            "sparse_matmul",
+            f"false with capacity_factor {capacity:g}: tokens laid out by GEMMs with one-hot masks are "
+            "not modelled; experts that run by groups (sparse_matmul: true) are",
+        )
 
 
 def _training(settings: Settings) -> None:
