@@ -13,6 +13,9 @@ from stepsim.sim.brief.search import Search
 from stepsim.sim.lowering.without_messages import RankWithoutMessages
 from stepsim.sim.scenario.models import Scenario
 
+EXPERTS = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 512}
+"""Whose rows the host waits for in each layer."""
+
 ONE_WAY = [name for name in names() if not get(name).two_way]
 
 
@@ -69,8 +72,11 @@ def test_pairs_have_no_turns() -> None:
         scenario(pp=4, vpp=2, microbatches=8, schedule="interleaved", zero=1, dp=2),
         scenario(software="megatron-core-2024", pp=2, microbatches=8, schedule="1f1b", zero=3, dp=4),
         scenario(pp=4, microbatches=8, schedule="zb-h1", zero=1, dp=2),
+        scenario(
+            software="megatron-core-2024", moe=EXPERTS, pp=2, ep=2, dp=2, microbatches=8, schedule="1f1b"
+        ),
     ],
-    ids=["1f1b", "interleaved", "sharded", "split"],
+    ids=["1f1b", "interleaved", "sharded", "split", "host waits in blocks"],
 )
 def test_actions_that_are_their_blocks_take_as_long_as_if_they_were_written(
     run: Scenario, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +93,6 @@ def test_actions_that_are_their_blocks_take_as_long_as_if_they_were_written(
     monkeypatch.setattr(RankWithoutMessages, "write", counted)
     assert Search().floor_of(run) == floor_s > 0.0
     few = len(written)
-    monkeypatch.setattr(RankWithoutMessages, "blocks_of", lambda *_: None)
+    monkeypatch.setattr(RankWithoutMessages, "pieces_of", lambda *_: ())
     assert Search().floor_of(run) == pytest.approx(floor_s, rel=1e-12)
     assert few < len(written) - few

@@ -122,12 +122,12 @@ class _Joined:
 
 
 class _Plain(NamedTuple):
-    """Actions that are just their blocks: the rank, their ``work``, its seconds by itself, and what they
-    wait for."""
+    """Actions that are just their blocks: the rank, their ``pieces`` between the host's waits, the seconds of
+    each by itself, and what they wait for."""
 
     rank: int
-    work: RepeatedBlocks
-    alone_s: float
+    pieces: tuple[RepeatedBlocks, ...]
+    alone_s: tuple[float, ...]
     first: int
     awaited: int
     message_s: float
@@ -169,8 +169,9 @@ class _Pass:
         self.apart = sorted(apart)
 
     def _plain(self, action: Action, rank: _Rank, coming: Coming) -> _Plain | None:
-        work = rank.written.blocks_of(action)
-        return None if work is None else _Plain(rank.index, work, rank.timed.of(work, 0.0), *coming)
+        pieces = rank.written.pieces_of(action)
+        alone_s = tuple(rank.timed.of(piece, 0.0) for piece in pieces)
+        return _Plain(rank.index, pieces, alone_s, *coming) if pieces else None
 
     def run(self) -> None:
         """Run all actions."""
@@ -194,15 +195,19 @@ class _Pass:
         plain, free_s, taken_until_s, ranks = self.plain, self.free_s, self.taken_until_s, self.ranks
         done_s = ranks[0].arrivals.done_s
         for kind, microbatch in self.turns.rows[begun:upto]:
-            rank, work, alone_s, first, awaited, message_s = plain[kind]  # type: ignore[misc]  # none is apart
-            start_s = free_s[rank]
+            rank, pieces, alone_s, first, awaited, message_s = plain[kind]  # type: ignore[misc]  # none is apart
+            at_s = free_s[rank]
             if awaited >= 0:
                 arrived_s = done_s[awaited + microbatch] + message_s
-                if arrived_s > start_s:
-                    start_s = arrived_s
-            if start_s < taken_until_s[rank]:
-                alone_s = ranks[rank].blocks_s(work, start_s)
-            free_s[rank] = done_s[first + microbatch] = start_s + alone_s
+                if arrived_s > at_s:
+                    at_s = arrived_s
+            if at_s < taken_until_s[rank]:
+                for piece in pieces:
+                    at_s += ranks[rank].blocks_s(piece, at_s)
+            else:
+                for seconds in alone_s:
+                    at_s += seconds
+            free_s[rank] = done_s[first + microbatch] = at_s
 
     def _run_apart(self, place: int) -> None:
         """Run the action at that place, which is more than its blocks."""

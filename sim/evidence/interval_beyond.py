@@ -47,21 +47,22 @@ def beyond_measured(
 def _kernels(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPart]:
     """One part for each quantity and end: its share of the path, and the mean distance of its kernels.
 
-    Kernels of one curve are off together, so their distances add up, each by its share of the time.
+    Kernels of one curve are off together, so their distances add up, each by its share of the time. Sums are
+    exact, since kernels are in the order in which they were priced, which may differ from run to run.
     """
-    totals: dict[str, float] = {}
+    seconds_of: dict[str, list[float]] = {}
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for kernel, seconds in plan.kernels.items():
         name = _MATRIX_PATH.get(type(kernel))
         if name is None:
             continue  # the time of a kernel bound by memory is its bytes over a rate at any size
-        totals[name] = totals.get(name, 0.0) + seconds
+        seconds_of.setdefault(name, []).append(seconds)
         if far := beyond_range(kernel, plan.profile):
             found.setdefault((name, far.quantity, far.end), []).append((seconds, far.doublings))
     for (name, quantity, end), members in sorted(found.items()):
-        outside_s = sum(seconds for seconds, _ in members)
-        doublings = sum(seconds * far for seconds, far in members) / outside_s
-        share = shares.get(name, 0.0) * outside_s / totals[name]
+        outside_s = math.fsum(seconds for seconds, _ in members)
+        doublings = math.fsum(seconds * far for seconds, far in members) / outside_s
+        share = shares.get(name, 0.0) * outside_s / math.fsum(seconds_of[name])
         one = shipped_deviations()[f"{name.lower()}_beyond_{end}"]
         largest, smallest, what = _WORDS[quantity]
         edge = largest if end == "largest" else smallest
@@ -77,13 +78,15 @@ def _collectives(tier: str, share: float, plan: StepPlan) -> Iterator[IntervalPa
         for one, seconds in plan.communication.asked.items()
         if (one.domains == 1) == (tier == "node") and not _is_own(one, plan)
     }
-    total = sum(asked.values())
+    total = math.fsum(asked.values())
     if not total:
         return
     known, logs = shipped_deviations(), measured_collectives()
     network = plan.cluster.interconnect.kind
     reach = logs.domains.get(network, max(logs.domains.values())) if tier == "network" else 0
-    far = sum(seconds * _doublings(one, reach or logs.ranks_in_a_domain) for one, seconds in asked.items())
+    far = math.fsum(
+        seconds * _doublings(one, reach or logs.ranks_in_a_domain) for one, seconds in asked.items()
+    )
     if far > 0:
         what = (
             f"NVLink domains (logs have {reach})" if reach else f"GPUs (logs have {logs.ranks_in_a_domain})"

@@ -59,11 +59,11 @@ def _others(assumed: str, plan: StepPlan) -> list[Implementation]:
 
 def _times(implementation: Implementation, plan: StepPlan) -> float:
     """How many times as long as now all attention of the step would take."""
-    before = after = 0.0
+    before, after = list[float](), list[float]()  # added up exactly: kernels are in the order of pricing
     for kernel, seconds in plan.kernels.items():
         if isinstance(kernel, Attention):
             other = kernel if kernel.dtype in _EIGHT_BITS else replace(kernel, implementation=implementation)
             now_s = kernel_seconds(kernel, plan.cluster.gpu, plan.profile)
-            before += seconds
-            after += seconds * kernel_seconds(other, plan.cluster.gpu, plan.profile) / now_s
-    return after / before if before else 1.0
+            before.append(seconds)
+            after.append(seconds * kernel_seconds(other, plan.cluster.gpu, plan.profile) / now_s)
+    return math.fsum(after) / math.fsum(before) if any(before) else 1.0

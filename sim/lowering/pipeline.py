@@ -97,6 +97,9 @@ class RankWriter:
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
     plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
     pieces: dict[tuple[int, ActionKind], Pieces] = field(default_factory=dict)  # those of ``plain``
+    sharded: dict[tuple[int, ActionKind, bool, bool], Pieces] = field(
+        default_factory=dict
+    )  # those of actions with shards, by whether they are a stage's first or last
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
         default_factory=dict
     )  # by stages forward, backward
@@ -228,16 +231,30 @@ class RankWriter:
         """Append the blocks of an action that is not a repetition: the first of its kind on its stage, which
         later ones repeat, or one that is cut in pieces because gathers or reductions run beside it."""
         stage, kind, _ = action
+        if self.sharding and not (gathers or reduces):
+            if pieces := self._of_shards(action):
+                self._repeat(action, pieces)
+            return
         blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
             self.unreduced.remove(stage)
         if gathers or reduces:
             self.in_pieces.beside(action, blocks, gathers, reduces=reduces)
-        elif blocks and not self.sharding:
+        elif blocks:
             self.pieces[stage, kind] = self.shared.repeated(blocks)
             self._repeat(action, self.pieces[stage, kind])
-        else:
-            self._run(action, blocks)
+
+    def _of_shards(self, action: Action) -> Pieces:
+        """The pieces of an action whose parameters are sharded: others than before only for the first forward
+        of its stage, and for the last microbatch."""
+        stage, kind, microbatch = action
+        key = stage, kind, self._begins(action), microbatch == self.final[stage].microbatch
+        found = self.sharded.get(key)
+        if found is None:
+            assert self.sharding is not None
+            row = tuple(self.sharding.row(action, self._row(action), first=key[2], last=key[3]))
+            found = self.sharded[key] = self.shared.repeated(row) if row else ()
+        return found
 
     def blocks_between(self, action: Action) -> CountedBlocks:
         """The blocks of an action of this kind and stage for any microbatch but the first and the last."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...schedules.orders.action import Action, Step, actions_of
-from ..program.program import Op, RepeatedBlocks
+from ..program.program import Op
 from ..scenario.sharding import sharding_rule
-from .pipeline import RankWriter
+from .pipeline import Pieces, RankWriter
 from .plan import StepPlan
 from .sharding_of import sharding_of
 from .shared_pieces import SharedPieces, activation_copies_of
@@ -47,7 +47,7 @@ def ranks_without_messages(
 class RankWithoutMessages:
     """The program of a pipeline rank but for its messages, as far as somebody has gone through its order.
 
-    Most actions are their blocks and nothing else: whoever goes through them asks for these (``blocks_of``),
+    Most actions are their blocks and nothing else: whoever goes through them asks for these (``pieces_of``),
     and has those alone written (``write``) that are ``apart``.
     """
 
@@ -93,10 +93,9 @@ class RankWithoutMessages:
             found |= {action for action in order if action.microbatch == ends[action.stage]}
         return found
 
-    def blocks_of(self, action: Action) -> RepeatedBlocks | None:
-        """The blocks of any other action; None where the host waits in between, or there are none, so that it
-        is written too."""
+    def pieces_of(self, action: Action) -> Pieces:
+        """The blocks of any other action, in pieces where the host waits in between; none where there are no
+        blocks, so that it is written too."""
         writer = self._writer
         blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_between(action)
-        pieces = writer.shared.repeated(tuple(blocks)) if blocks else ()
-        return pieces[0] if len(pieces) == 1 else None
+        return writer.shared.repeated(tuple(blocks)) if blocks else ()

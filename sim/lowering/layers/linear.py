@@ -54,8 +54,8 @@ class Linear:
     def input_grad(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """dX = dY W^T. In 8 bit, gradients are accumulated precisely and outputs are not: TransformerEngine
         (pytorch/module/base.py, _2X_ACC_DGRAD, _2X_ACC_WGRAD), torchao (float8/config.py, use_fast_accum)."""
-        product = _gemm(local, rows or local.tokens, self.inputs, self.outputs)
-        return self._typed(replace(product, precise=_in_8_bit(local)))
+        precise = _in_8_bit(local)
+        return self._typed(_gemm(local, rows or local.tokens, self.inputs, self.outputs, precise=precise))
 
     def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
@@ -79,8 +79,8 @@ def _in_8_bit(local: LocalShape) -> bool:
     return local.gemm_dtype == "fp8"
 
 
-def _gemm(local: LocalShape, m: int, n: int, k: int) -> Gemm:
-    return Gemm(m=m, n=n, k=k, dtype=local.gemm_dtype, out_bytes=local.element_bytes)
+def _gemm(local: LocalShape, m: int, n: int, k: int, *, precise: bool = False) -> Gemm:
+    return Gemm(m=m, n=n, k=k, dtype=local.gemm_dtype, out_bytes=local.element_bytes, precise=precise)
 
 
 def column_forward(
