@@ -80,3 +80,9 @@ def test_waits_take_the_lead_of_the_host(fields: dict[str, Any]) -> None:
     free: dict[str, Any] = slow | {"host_s_per_kernel": 0.0}
     plain = simulate(with_experts(**free, moe_dispatcher="deepep")).step_time_s
     assert simulate(with_experts(**free, **INDEXED)).step_time_s < 1.5 * plain
+
+
+def test_weights_follow_their_rows_and_their_gradients_go_ahead() -> None:
+    names = [op.name for one in blocks(with_experts(moe_dispatcher="alltoall")) for op in one.ops]
+    assert names.index("dispatch weights") == names.index("dispatch") + 1
+    assert names.index("dispatch backward") == names.index("dispatch backward weights") + 1
