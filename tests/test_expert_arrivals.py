@@ -88,9 +88,10 @@ def test_weights_follow_their_rows_and_their_gradients_go_ahead() -> None:
     assert names.index("dispatch backward") == names.index("dispatch backward weights") + 1
 
 
-def test_masks_and_rows_that_torch_indexes_take_their_bytes() -> None:
+@pytest.mark.parametrize("fields", [{}, {"topk": 4, "ep": 2}], ids=["rows", "tokens of all ranks"])
+def test_masks_and_rows_that_torch_indexes_take_their_bytes(fields: dict[str, Any]) -> None:
     """Every expert here has a place in a mask for each token that has arrived, each row two positions."""
-    run = with_experts(**INDEXED)
+    run = with_experts(**INDEXED, **fields)
     ops = [op for one in blocks(run) for op in one.ops if isinstance(op.work, Compute)]
     found = {op.name: op.work.bytes for op in ops if "arrivals" in op.name and isinstance(op.work, Compute)}
     moe, tokens = run.model.moe, run.training.seq_length * run.training.micro_batch / run.parallelism.tp
