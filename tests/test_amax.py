@@ -14,6 +14,10 @@ from stepsim.sim.bounded.collectives_apart import collectives_apart
 from stepsim.sim.engine.accounting import rank_time
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.plan.axes import layout_values
+from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -161,12 +165,12 @@ def test_what_no_replicas_meet_in_stays_in_its_blocks(amax_group: str) -> None:
 
 
 def attention_run(attention_amax: str, **fields: Any) -> Scenario:
-    eight_bits = fields.pop("fp8_attention", True)
+    eight_bits, attention = fields.pop("fp8_attention", True), fields.pop("attention", "cudnn")
     software = {
         "preset": "mlperf-6.0",
         "exchange": {"attention_amax": attention_amax, "tp_comm_overlap": False},
         "host": {"host_s_per_kernel": 0},
-        "kernels": {"fp8_attention": eight_bits, "attention": "cudnn"},
+        "kernels": {"fp8_attention": eight_bits, "attention": attention},
     }
     blackwell = {"gpu": "B200-SXM-180GB", "interconnect": "ib-ndr400-x8", "precision": "nvfp4"}
     return scenario(**{**blackwell, "software": software, **fields})
@@ -210,3 +214,28 @@ def test_ranks_that_agree_on_nothing_update_scales_all_the_same() -> None:
         attention_run("replicas", cp=2, dp=2, microbatches=2),
     ):
         assert (reductions(other), updates(other)) == ([Counter()], 0)
+
+
+def test_scales_are_updated_where_a_recipe_is_left() -> None:
+    """Attention that runs again for its backward leaves none; unfused attention is in 16 bits."""
+
+    def updates(job: Scenario) -> int:
+        ops = every_op(lowered(job).programs.classes[0])
+        return sum(n for op, n in ops if op.name == "update scales")
+
+    job = attention_run("rank", dp=4, microbatches=2, recompute="selective")
+    assert updates(job) == 2 * job.model.num_layers * 2
+    unfused = attention_run("replicas", dp=4, microbatches=2, attention="unfused")
+    assert (reductions(unfused), updates(unfused)) == ([Counter()], 0)
+
+
+def test_gathers_ahead_of_a_first_forward_know_the_maxima_behind_its_layers() -> None:
+    """ZeRO-1 gathers parameters beside the first forward, which reduces as the others do."""
+    job = attention_run("replicas", dp=4, zero=1, microbatches=2)
+    assert reductions(job) == [Counter({"amax": 2 * job.model.num_layers * 2})]
+
+
+def test_screening_bounds_steps_that_reduce_the_maxima_of_attention() -> None:
+    job = attention_run("replicas", tp=2, dp=2, microbatches=2)
+    space = space_of(job, vary={name: [field_value(job, name)] for name in layout_values(job)})
+    assert 0 < screen(space, within=float("inf")).bound_s[0] <= simulate(job).step_time_s * (1 + 1e-9)

@@ -9,7 +9,7 @@ import pytest
 from small_experts import with_experts
 from small_scenarios import lowered
 
-from stepsim.sim.program.program import Block, RepeatedBlocks
+from stepsim.sim.program.program import Block, Compute, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -80,3 +80,27 @@ def test_waits_take_the_lead_of_the_host(fields: dict[str, Any]) -> None:
     free: dict[str, Any] = slow | {"host_s_per_kernel": 0.0}
     plain = simulate(with_experts(**free, moe_dispatcher="deepep")).step_time_s
     assert simulate(with_experts(**free, **INDEXED)).step_time_s < 1.5 * plain
+
+
+def test_weights_follow_their_rows_and_their_gradients_go_ahead() -> None:
+    names = [op.name for one in blocks(with_experts(moe_dispatcher="alltoall")) for op in one.ops]
+    assert names.index("dispatch weights") == names.index("dispatch") + 1
+    assert names.index("dispatch backward") == names.index("dispatch backward weights") + 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"topk": 4, "ep": 2}], ids=["rows", "tokens of all ranks"])
+def test_masks_and_rows_that_torch_indexes_take_their_bytes(fields: dict[str, Any]) -> None:
+    """Every expert here has a place in a mask for each token that has arrived, each row two positions."""
+    run = with_experts(**INDEXED, **fields)
+    ops = [op for one in blocks(run) for op in one.ops if isinstance(op.work, Compute)]
+    found = {op.name: op.work.bytes for op in ops if "arrivals" in op.name and isinstance(op.work, Compute)}
+    moe, tokens = run.model.moe, run.training.seq_length * run.training.micro_batch / run.parallelism.tp
+    assert moe is not None
+    held, rows = moe.num_experts // run.parallelism.ep, tokens * moe.topk
+    came = min(rows, tokens * run.parallelism.ep)
+    assert found == {
+        "arrivals counted": came * (12 * held + 10 * moe.topk),
+        "arrivals indexed": came * (moe.topk + 9 * held) + 100 * rows,
+        "arrivals counted backward": 24 * rows + 5 * came * moe.topk,
+        "arrivals indexed backward": 100 * rows,
+    }

@@ -23,6 +23,10 @@ from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.actions import action_blocks
 from stepsim.sim.lowering.layers.recompute import NOTHING
 from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
+from stepsim.sim.plan.axes import layout_values
+from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -121,7 +125,11 @@ def a_pipeline(schedule: str, **fields: object) -> Scenario:
 
 def test_post_validation_lets_the_next_step_begin() -> None:
     """Where backwards are split the step is the longest span of a rank; elsewhere ranks meet at its end."""
-    optimistic = {"preset": "megatron-2022-sp", "gradients": {"optimizer_post_validation": True}}
+    optimistic = {
+        "preset": "megatron-2022-sp",
+        "gradients": {"optimizer_post_validation": True},
+        "host": {"host_s_per_kernel": 0},
+    }
     for schedule in SPLIT:
         skewed = simulate(a_pipeline(schedule, software=optimistic, microbatches=8))
         spans = [
@@ -135,6 +143,19 @@ def test_post_validation_lets_the_next_step_begin() -> None:
     assert skewed.step_time_s < skewed.makespan_s  # zb-2p, where ranks end in turn
     together = simulate(a_pipeline("1f1b", software=optimistic, microbatches=8))
     assert together.step_time_s == together.makespan_s
+
+
+def test_a_step_that_begins_early_takes_its_host_no_less() -> None:
+    """The host of a later rank gets ahead while the pipeline fills, but not again in each step that follows.
+    So no step is shorter than its bound."""
+    sizes = {"tp": 2, "pp": 2, "hidden_size": 256, "ffn_hidden_size": 512, "microbatches": 8}
+    run = scenario(schedule="zb-h1", software={"preset": "megatron-zero-bubble-2023"}, **sizes)
+    step, programs = simulate(run), lowered(run).programs
+    issued_s = max(sum(op.host_s for op in program.ops) for program in programs.classes)
+    assert step.step_time_s == pytest.approx(issued_s, rel=1e-9)
+    assert sum(part.seconds for part in step.critical_path) == pytest.approx(step.step_time_s)
+    space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
+    assert screen(space, within=float("inf")).bound_s[0] <= step.step_time_s * (1 + 1e-9)
 
 
 @given(st.integers(2, 5), st.integers(2, 9), sizes, sizes)

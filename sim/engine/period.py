@@ -2,8 +2,9 @@
 
 Where all ranks meet at the end of a step, it is the makespan. Where each goes on by itself, the ranks
 fall into a skew in which nobody waits for a late first microbatch again: then it is the longest span of
-a rank. Where microbatches stream without an end, it is what as many of them take in the steady state, and
-what a step costs once besides.
+a rank, or what issuing a step takes a host, where that is longer, since a host that was ahead while the
+pipeline filled cannot gain that again in each step. Where microbatches stream without an end, it is what as
+many of them take in the steady state, and what a step costs once besides.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def step_seconds(record: Record) -> float:
     if record.makespan_s == math.inf:
         return math.inf
     if record.programs.ends == "skewed":
-        return max((end - start for start, end in map(_span, _classes(record))), default=0.0)
+        spans_s = (end - start for start, end in map(_span, _classes(record)))
+        hosts_s = (sum(op.host_s for op in program.ops) for program in record.programs.classes)
+        return max(*spans_s, *hosts_s, 0.0)
     if record.programs.ends == "streaming":
         return _stream_seconds(record)
     return record.makespan_s

@@ -246,8 +246,9 @@ class RepeatedBlocks:
 
 Ending = Literal["together", "skewed", "streaming"]
 """How the next step follows: after all classes have ended (together); on each class as soon as that has
-ended itself, so that a step takes the longest span of a class (skewed: optimizer post-validation, Qi et
-al. 2024, section 4); or with no end at all, microbatch after microbatch (streaming: PipeDream)."""
+ended itself, so that a step takes the longest span of a class, or its host's time (skewed: optimizer
+post-validation, Qi et al. 2024, section 4); or with no end at all, microbatch after microbatch (streaming:
+PipeDream)."""
 
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
