@@ -78,15 +78,16 @@ def test_weeks_that_are_the_same_are_simulated_once() -> None:
     "changes",
     [
         {"faults__processes": [{"kind": "gpu_throttle", "rate_per_unit_day": 0.5, "slow_factor": 1.3}]},
+        {"faults__events": [{"kind": "gpu_throttle", "target": "gpu/3", "at": "1 d", "slow_factor": 1.3}]},
         {"faults__seed": 4},
         {"parallelism__tp": 1},
     ],
-    ids=["what slows", "other draws", "other replicas"],
+    ids=["what slows", "what slows at a known time", "other draws", "other replicas"],
 )
 def test_weeks_that_may_differ_are_simulated_apart(changes: dict[str, Any]) -> None:
     one = small(**FAULTS, parallelism__tp=2)
     both = [one, small(**{**FAULTS, "parallelism__tp": 2, **changes})]
-    if "faults__processes" in changes:
+    if "faults__processes" in changes or "faults__events" in changes:
         both[0] = both[1]  # how much steps are slowed is not known of either
     counted = Counted()
     shares = GoodputShares(counted)

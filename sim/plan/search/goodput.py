@@ -125,8 +125,8 @@ def _same_weeks(one: CampaignPlan, other: CampaignPlan) -> bool:
     of which a campaign does not know beforehand whether it is the same for both."""
     from ...scenario.faults.kinds import get_kind
 
-    slows = any(get_kind(source.kind).effect == "slow" or source.prevalence for source in one.sources)
-    if slows or any(event.kind.effect == "slow" for event in one.events):
+    kinds = [*(get_kind(source.kind) for source in one.sources), *(event.kind for event in one.events)]
+    if any(kind.effect == "slow" for kind in kinds):
         return False
     names = [each.name for each in fields(one) if each.name not in _NOT_READ]
     return all(getattr(one, name) == getattr(other, name) for name in names)
