@@ -45,7 +45,9 @@ THEIR_STRINGS = {
     "sim/scenario/software/exchange.py": {"alltoall", "allreduce"},
     "sim/lowering/layers/moe.py": {"alltoall"},
     "sim/lowering/layers/expert_biases.py": {"alltoall"},
+    "sim/lowering/layers/expert_work.py": {"alltoall"},
     "sim/lowering/pricing.py": {"alltoall"},
+    "sim/lowering/state/activations.py": {"alltoall"},
     "sim/network/token_exchange.py": {"alltoall"},
     # NCCL's kernels:
     "calibration/readers/traced.py": {"allreduce", "allgather", "reducescatter", "alltoall"},

@@ -14,7 +14,7 @@ from small_plans import FAULTS, FIX, small
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.figures import percent
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
-from stepsim.sim.plan.search.goodput import goodput_share
+from stepsim.sim.plan.search.goodput import GoodputShares
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.report.plan.table import nothing, print_plan
@@ -158,7 +158,7 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
     found = plan(scenario, fix={**FIX, "parallelism.tp": 2}, top=2, objective="goodput", audit=2, jobs=1)
     for choice in found.choices:
         step_s = choice.figures.step_time_s
-        share = goodput_share(choice.scenario, step_s)
+        share = GoodputShares().share(choice.scenario, step_s)
         assert 0.5 < share < 1.0
         assert choice.value == pytest.approx(step_s / share, rel=1e-9)
         assert choice.goodput == pytest.approx(share, rel=1e-9)
@@ -211,7 +211,9 @@ def test_the_factor_of_an_own_layout_counts_its_own_share_of_time() -> None:
     own, best = found.lost[0], found.choices[0]
     assert own.name == "your layout"
     step_s = brief_step(scenario).step_time_s
-    assert own.factor == pytest.approx(step_s / goodput_share(scenario, step_s) / best.value, rel=1e-9)
+    assert own.factor == pytest.approx(
+        step_s / GoodputShares().share(scenario, step_s) / best.value, rel=1e-9
+    )
 
 
 def test_alternatives_are_what_they_are_called() -> None:

@@ -331,7 +331,7 @@ def test_a_step_is_little_longer_than_its_actions(
     step_s = simulate(run).step_time_s
     floor_s = Search().floor_of(run)
     assert least * step_s < floor_s <= step_s
-    monkeypatch.setattr(RankWithoutMessages, "blocks_of", lambda _rank, _action: None)
+    monkeypatch.setattr(RankWithoutMessages, "pieces_of", lambda _rank, _action: ())
     assert Search().floor_of(run) == floor_s
 
 

@@ -132,11 +132,6 @@ def _same_weeks(one: CampaignPlan, other: CampaignPlan) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def goodput_share(scenario: Scenario, step_s: float, enough: float = 0.0) -> float:
-    """``GoodputShares.share`` by this process."""
-    return GoodputShares().share(scenario, step_s, enough)
-
-
 def most_share(plan: CampaignPlan, done: Sequence[Replicated], count: int) -> float:
     """The share of ``count`` replications at most, of which some are ``done``: all time of the others counts,
     up to the goal or the end of the run. What counts is never more than either."""
