@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from ...sim.figures import percent, seconds
 from ..validation.grids import Grid
 from .explained import Explained, Part
-from .ranks import RankShare, slowest
+from .ranks import slowest
 from .step_record import RankTrace
-from .worst_ops import WorstOp
 
 NONE = "-"
 _LONGEST = 48
@@ -77,8 +77,8 @@ def document(found: Explained) -> dict[str, Any]:
         "repeats": None
         if found.repeats is None
         else {"kernels": found.repeats.kernels, "times": found.repeats.times},
-        "worst": [_worst_document(one) for one in found.worst],
-        "ranks": [_rank_document(one) for one in found.ranks],
+        "worst": [asdict(one) | {"to_win_s": one.to_win_s} for one in found.worst],
+        "ranks": [asdict(one) for one in found.ranks],
         "traces": [_trace_document(one) for one in found.traces],
     }
 
@@ -89,28 +89,6 @@ def _part_document(part: Part) -> dict[str, Any]:
         "measured_s": part.measured_s,
         "predicted_s": part.predicted_s,
         "difference_s": None if part.predicted_s is None else part.difference_s,
-    }
-
-
-def _worst_document(one: WorstOp) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "kind": one.kind,
-        "shape": one.shape,
-        "count": one.count,
-        "seconds": one.seconds,
-        "priced_s": one.priced_s,
-        "to_win_s": one.to_win_s,
-    }
-
-
-def _rank_document(one: RankShare) -> dict[str, Any]:
-    return {
-        "rank": one.rank,
-        "step_s": one.step_s,
-        "busy_s": one.busy_s,
-        "waited_s": one.waited_s,
-        "caused_s": one.caused_s,
     }
 
 

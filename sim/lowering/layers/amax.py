@@ -5,7 +5,7 @@ It reduces those of all layers of a virtual stage in one call, behind its forwar
 ranks that hold parts of one tensor, and replicas that hold the same weights, must scale alike. The compute
 stream waits for it. Releases before 1.6 did so as well, or beside what follows (NVTE_ASYNC_AMAX_REDUCTION).
 
-Attention in 8 bits with a scale a tensor scales its scores and their gradients so, whatever scales products.
+Attention in 8 bits with a scale a tensor scales its scores and their gradients so, whatever scales GEMMs.
 Beside NVFP4 Megatron core enters the recipe for each layer. TransformerEngine updates the scales of all
 layers whenever one layer is left, and behind the backward of its first module: by the maxima of all replicas,
 where ``exchange.attention_amax`` says so. Not told where layers of two microbatches overlap.
