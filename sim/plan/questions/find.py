@@ -171,33 +171,7 @@ def _tried(
     means: Means | None,
 ) -> Tried:
     """Whether a value works: by screening alone, or with ``means`` by a search within the limits."""
-    among, _ = candidates_of(
-        base, fix, vary, lambda _: None, fits=math.inf, axes=wishes.axes
-    )  # memory is enough
-    if not len(among.layouts):
-        refused = among.layouts.refused
-        return Tried(
-            value=value,
-            good=False,
-            legal=0,
-            fit=0,
-            settings={},
-            peak_bytes=0.0,
-            capacity_bytes=0.0,
-            refused=refused,
-            left_out=among.layouts.left_out,
-        )
-    fits = among.fit_probability >= wishes.fits
-    least = int(np.argmin(among.bounds.needed_bytes / among.bounds.capacity_bytes))
-    found = Tried(
-        value=value,
-        good=bool(fits.any()),
-        legal=len(among.layouts),
-        fit=int(fits.sum()),
-        settings=among.layouts.settings(least),
-        peak_bytes=float(among.bounds.needed_bytes[least]),
-        capacity_bytes=float(among.bounds.capacity_bytes[least]),
-    )
+    found = _screened(value, base, fix, vary, wishes)
     if means is None or not found.good:
         return found
     best = planned_whole(base, fix, vary, replace(wishes, top=1, audit=0), means).choices
@@ -210,6 +184,43 @@ def _tried(
         peak_bytes=figures.peak_memory_bytes,
         capacity_bytes=figures.capacity_bytes,
         step_time_s=figures.step_time_s,
+    )
+
+
+def _screened(
+    value: int,
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    wishes: Wishes,
+) -> Tried:
+    """Whether any layout of a value fits in memory, with the settings of the one that fills it least."""
+    among, _ = candidates_of(
+        base, fix, vary, lambda _: None, fits=math.inf, axes=wishes.axes
+    )  # memory is enough
+    layouts, needed, capacity = among.layouts, among.bounds.needed_bytes, among.bounds.capacity_bytes
+    if not len(layouts):
+        return Tried(
+            value=value,
+            good=False,
+            legal=0,
+            fit=0,
+            settings={},
+            peak_bytes=0.0,
+            capacity_bytes=0.0,
+            refused=layouts.refused,
+            left_out=layouts.left_out,
+        )
+    fits = among.fit_probability >= wishes.fits
+    least = int(np.argmin(needed / capacity))
+    return Tried(
+        value=value,
+        good=bool(fits.any()),
+        legal=len(layouts),
+        fit=int(fits.sum()),
+        settings=layouts.settings(least),
+        peak_bytes=float(needed[least]),
+        capacity_bytes=float(capacity[least]),
     )
 
 

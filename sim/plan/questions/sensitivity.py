@@ -15,7 +15,7 @@ from ...scenario.machine import gpu_as_sold
 from ..search.on_ray import connected
 from ..search.plan import Means, planned_whole, scenario_from
 from ..search.searching import Wishes
-from ..search.shown import LayoutFigures, layout_figures
+from ..search.shown import Choice, LayoutFigures, layout_figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,36 +149,42 @@ def sensitivity(
     say = progress or (lambda _: None)
     wanted, by = wishes or Wishes(top=1, audit=0), means or Means()
 
-    def best(scenario: Scenario, what: str) -> tuple[LayoutFigures | None, Mapping[str, Any]]:
+    def best(scenario: Scenario, what: str) -> Choice | None:
         if not replan:
-            return None, {}
+            return None
         found = planned_whole(scenario, {}, {}, wanted, by, lambda text: say(f"{what}: {text}"))
-        return (found.choices[0].figures, found.choices[0].settings) if found.choices else (None, {})
+        return next(iter(found.choices), None)
 
-    parts = []
     with connected(replan and by.ray):
-        planned_now, _ = best(base, "as it is")
+        planned_now = best(base, "as it is")
         own, refused = _own_figures(base, needed=planned_now is None)
-        for name, faster in faster_parts(base).items():
+        parts = []
+        for name, changed in faster_parts(base).items():
             say(name)
-            changed = base.with_(faster)
-            figures, settings = best(changed, name)
-            parts.append(
-                Faster(
-                    name=name,
-                    changes=faster,
-                    step_time_s=None if own is None else layout_figures(changed).step_time_s,
-                    replanned_s=None if figures is None else figures.step_time_s,
-                    settings=settings,
-                )
-            )
+            faster = base.with_(changed)
+            replanned = best(faster, name)
+            step_time_s = None if own is None else layout_figures(faster).step_time_s
+            parts.append(_faster(name, changed, step_time_s, replanned))
     parts.sort(key=lambda one: one.step_time_s or one.replanned_s or math.inf)
     return Sensitivity(
         scenario=base,
         own=own,
-        planned_s=None if planned_now is None else planned_now.step_time_s,
+        planned_s=None if planned_now is None else planned_now.figures.step_time_s,
         parts=tuple(parts),
         refused=refused,
+    )
+
+
+def _faster(
+    name: str, changes: Mapping[str, Any], step_time_s: float | None, replanned: Choice | None
+) -> Faster:
+    """A faster part with the step that it makes, in the layout as it is and in the best one for it."""
+    return Faster(
+        name=name,
+        changes=changes,
+        step_time_s=step_time_s,
+        replanned_s=None if replanned is None else replanned.figures.step_time_s,
+        settings={} if replanned is None else replanned.settings,
     )
 
 

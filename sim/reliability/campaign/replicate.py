@@ -61,7 +61,7 @@ def _outcome(state: ReplicationState) -> Outcome:
     out.seconds = state.ledger.seconds
     out.steps = out.seconds["useful"] / state.plan.step_s
     out.mean_repair, out.most_repair = state.pool.mean_out(), state.pool.most_out
-    if state.logging:
+    if state.log:
         out.repairs = state.pool.series
     out.excluded = state.pool.excluded
     gap = abs(state.ledger.total_s - state.now)

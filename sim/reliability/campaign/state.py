@@ -6,6 +6,7 @@ The job itself is stepping.py (while it runs) and recovering.py (while it does n
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf, nan
 
@@ -25,30 +26,65 @@ from .timeline import CampaignTimeline
 from .writer import Writer
 
 
+@dataclass(eq=False)
 class ReplicationState:
-    """Everything that changes during one replication."""
+    """Everything that changes during one replication. Seconds are wall-clock time since its beginning."""
 
-    def __init__(self, plan: CampaignPlan, number: int, *, log: bool) -> None:
-        self.plan = plan
+    plan: CampaignPlan
+    number: int
+    log: bool = field(kw_only=True)
+
+    # Where the job stands.
+    mode: str = "down"
+    now: float = 0.0
+    step: int = 0
+    last_restored: int = -1
+    no_progress: int = 0  # restarts in a row without a new checkpoint
+    progress_s: float = 0.0  # when there last was one
+    storage_step: int = 0  # the last checkpoint on storage
+    storage_ledger: Ledger = field(default_factory=Ledger)  # the ledger as it stood then
+    base_tier: str = "storage"
+    writer: Writer | None = None
+    drain_step: int | None = None
+    waits: tuple[str, float] = ("", nan)  # for what the job waits, and since when
+    job: simpy.Process | None = None
+    poked: bool = False
+    events: int = 0
+
+    # Who is there.
+    empty: list[int] = field(default_factory=list)  # slots without a host, the first lost first
+    quiet: frozenset[int] = frozenset()  # where nothing fails: empty, or idle on the job's clock
+    down_replicas: dict[int, float] = field(default_factory=dict)  # per_step_ft: when a replica is back
+    cold_taken: int = 0
+
+    # What has failed, and what will.
+    exposure: float = 0.0  # seconds that the job has run, on which failures of its own clock depend
+    inbox: list[Fault] = field(default_factory=list)
+    handled: list[Fault] = field(default_factory=list)  # of the recovery under way
+    waiting: list[simpy.Process] = field(default_factory=list)  # for arrivals on the wall clock
+    effects: dict[int, tuple[Effect, range]] = field(default_factory=dict)
+    storage_down: int = 0
+    storage_factor: list[float] = field(default_factory=list)
+    repeat_at: float = inf
+    straggler_at: float = inf
+    silent: list[tuple[float, int, Ledger, Fault]] = field(default_factory=list)
+    """Corruptions that nobody knows of: when each is noticed, the last clean step, and the ledger then."""
+
+    def __post_init__(self) -> None:
         self.env = simpy.Environment()
-        self.streams = Streams(plan.seed, number)
-        self.pool = Pool(plan, self.env, self.streams, self.poke)
+        self.streams = Streams(self.plan.seed, self.number)
+        self.pool = Pool(self.plan, self.env, self.streams, self.poke)
         self.ledger = Ledger()
-        self.outcome = Outcome(number=number)
-        self.logging = log
-        self.mode = "down"
-        self.inbox: list[Fault] = []
-        self.poked = False
-        self.exposure = 0.0
-        self.empty: list[int] = []  # slots without a host, the first lost first
-        self.standing = Standing(plan.machine.replicas)  # of an elastic job, as it last started
-        self.quiet: frozenset[int] = frozenset()  # where nothing fails: empty, or idle on the job's clock
-        self.events = 0
-        self.cold_taken = 0
-        self.waits = ("", nan)  # for what the job waits, and since when
-        self.handled: list[Fault] = []  # of the recovery under way
-        self.job: simpy.Process | None = None
-        self.waiting: list[simpy.Process] = []  # for arrivals on the wall clock
+        self.outcome = Outcome(number=self.number)
+        self.timeline = CampaignTimeline(0.0, 0)
+        self.standing = Standing(self.plan.machine.replicas)  # of an elastic job, as it last started
+        self.effect_numbers = count()
+        self.false_left = self.next_false()
+        self._expect_failures()
+
+    def _expect_failures(self) -> None:
+        """What will strike: arrivals of sources, units with a lasting fault, and faults at known times."""
+        plan = self.plan
         self.weights: Weights | None = None
         if plan.frailty_cv:
             self.weights = Weights([self.pool.frailty(slot) for slot in range(plan.machine.nodes)])
@@ -56,8 +92,6 @@ class ReplicationState:
         self.arrivals: list[tuple[Arrivals, Source]] = [
             (arrivals(source, self.streams, self.weights), source) for source in live if not source.prevalence
         ]
-        self.effects: dict[int, tuple[Effect, range]] = {}
-        self.effect_numbers = count()
         self.afflicted = [source for source in live if source.prevalence]
         for source in self.afflicted:
             self._afflict(source)
@@ -65,26 +99,6 @@ class ReplicationState:
         self.by_step = sorted(
             (event for event in self.known if event.at_step is not None), key=lambda event: event.at_step or 0
         )
-        # where the job stands
-        self.step = 0
-        self.last_restored = -1
-        self.no_progress, self.progress_s = 0, 0.0
-        self.storage_step = 0  # the last checkpoint on storage, and the ledger as it stood then
-        self.storage_ledger = Ledger()
-        self.base_tier = "storage"
-        self.timeline = CampaignTimeline(0.0, 0)
-        self.writer: Writer | None = None
-        self.down_replicas: dict[int, float] = {}  # per_step_ft: when a replica is back
-        self.storage_down = 0
-        self.storage_factor: list[float] = []
-        self.false_left = self.next_false()
-        self.repeat_at = inf
-        self.straggler_at = inf
-        self.drain_step: int | None = None
-        self.silent: list[
-            tuple[float, int, Ledger, Fault]
-        ] = []  # (noticed at, clean step, ledger then, fault)
-        self.now = 0.0
 
     def sleep(self, until_s: float) -> Generator[simpy.Event, None, bool]:
         """Wait; whether the time was reached. False: something has come in before."""
@@ -234,7 +248,7 @@ class ReplicationState:
         out = self.outcome
         out.failures[fault.kind.name] = out.failures.get(fault.kind.name, 0) + 1
         out.sources[fault.name] = out.sources.get(fault.name, 0) + 1
-        if self.logging:
+        if self.log:
             effect = fault.effect
             strength = next((x for x in (effect.slow_factor, effect.bandwidth_factor) if x is not None), nan)
             duration = nan if fault.duration_s is None else fault.duration_s

@@ -47,6 +47,16 @@ class Leaving:
     fault: Fault | None
 
 
+@dataclass(slots=True)
+class Standpoint:
+    """Where the job is between two stretches: ``place``, the account of its pauses, and a stop that is
+    planned."""
+
+    place: StepPosition
+    pause_as: str = "slow"
+    leaving: Leaving | None = None
+
+
 def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
     """Step until something stops the job. The ledger is not touched; whoever handles the stop books the
     time.
@@ -55,48 +65,55 @@ def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
     state.timeline = CampaignTimeline(state.now, state.step)
     storage = state.plan.storage
     state.writer = Writer(storage, state.step) if storage and storage.overlap else None
-    place, pause_as = StepPosition(state.step), "slow"
-    leaving: Leaving | None = None
+    here = Standpoint(StepPosition(state.step))
     while True:
         begun = state.now
-        stretch = _open(state, place, pause_as)
+        stretch = _open(state, here.place, here.pause_as)
         state.timeline.follow(stretch)
-        leaving = leaving or _regrow(state, place)
-        until, what = _next(state, stretch, leaving)
+        here.leaving = here.leaving or _regrow(state, here.place)
+        until, what = _next(state, stretch, here.leaving)
         reached = yield from state.sleep(until)
         if not state.plan.on_wall:
             state.exposure += state.now - begun
         state.outcome.exposed_s += state.now - begun
-        place, pause_as = stretch.at(state.now), stretch.pause_as
+        here.place, here.pause_as = stretch.at(state.now), stretch.pause_as
         if state.exhausted:
             return Stop(why="events")
         if reached:
-            stop = _arrived(state, place, what, leaving)
+            stop = _arrived(state, here.place, what, here.leaving)
             if stop:
                 return stop
             if what == "due":
-                place = _snapshot(state)
+                here.place = _snapshot(state)
         while state.inbox:
-            fault = state.inbox.pop(0)
-            effect = fault.kind.effect
-            if only_idle(state, fault):
-                mark_broken(state, fault)
-            elif effect in STOPS and state.plan.recovering.policy == "per_step_ft":
-                place, pause_as = _lose_step(state, stretch, place, fault)
-            elif effect in STOPS:
-                return Stop(why="fault", fault=fault)
-            elif effect == "pause":
-                place, pause_as = replace(place, pause_s=place.pause_s + (fault.duration_s or 0.0)), "slow"
-                if state.writer and place.stall_s:
-                    state.writer.pause(state.now, fault.duration_s or 0.0)
-            elif effect == "silent":
-                _corrupt(state, fault)
-            elif effect == "graceful":
-                leaving = leaving or _told_to_leave(state, place, fault)
+            stop = _struck(state, stretch, here, state.inbox.pop(0))
+            if stop:
+                return stop
+
+
+def _struck(state: ReplicationState, stretch: StepStretch, here: Standpoint, fault: Fault) -> Stop | None:
+    """What a fault that has come in does to the job at once; None: it goes on from ``here``."""
+    effect = fault.kind.effect
+    if only_idle(state, fault):
+        mark_broken(state, fault)
+    elif effect in STOPS and state.plan.recovering.policy == "per_step_ft":
+        here.place, here.pause_as = _lose_step(state, stretch, here.place, fault)
+    elif effect in STOPS:
+        return Stop(why="fault", fault=fault)
+    elif effect == "pause":
+        place, pause_s = here.place, fault.duration_s or 0.0
+        here.place, here.pause_as = replace(place, pause_s=place.pause_s + pause_s), "slow"
+        if state.writer and place.stall_s:
+            state.writer.pause(state.now, pause_s)
+    elif effect == "silent":
+        _corrupt(state, fault)
+    elif effect == "graceful":
+        here.leaving = here.leaving or _told_to_leave(state, here.place, fault)
+    return None
 
 
 def _told_to_leave(state: ReplicationState, place: StepPosition, fault: Fault) -> Leaving:
-    """The planned stop after the step in progress, before the notice that the fault gives has passed."""
+    """The planned stop after the step in here, before the notice that the fault gives has passed."""
     deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
     return Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
