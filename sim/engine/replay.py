@@ -8,7 +8,7 @@ Repeated blocks run as a whole while nothing else begins or ends on their rank, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import simpy
@@ -140,31 +140,28 @@ class _Replay:
                 self.record.knows(program, layout)
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            for row, kind in zip(layout.rows, layout.kinds, strict=True):
-                if kind == "communications":
-                    chain = Chain(
-                        self.env,
-                        self.ranks[r],
-                        self.rendezvous_points,
-                        self.repeated_blocks.behind,
-                        scope,
-                        row,
-                    )
-                    begins.append((late_s, chain.start))
-                elif self.rates is None and kind == "kernels":
-                    stream = KernelStream(self.env, self.ranks[r], self.repeated_blocks, scope, row)
-                    begins.append((late_s, stream.start))
-                else:
-                    self.env.process(self._stream(scope, row, late_s))
-            if layout.lacks:
-                p2p_queue = P2PQueue(self.env, self.ranks[r], self.rendezvous_points, scope, layout, late_s)
-                scope.lose, self.rendezvous_points.p2p_queue[r] = p2p_queue.lose, p2p_queue
-                begins.append((late_s, p2p_queue.begin))
+            begins += ((late_s, begin) for begin in self._begins(r, scope, layout, late_s))
         for late_s, begin in begins:  # when all are there
             if late_s > 0:
                 self.env.call(late_s, begin)
             else:
                 begin(None)
+
+    def _begins(self, r: int, scope: Scope, layout: Layout, late_s: float) -> Iterator[Call]:
+        """What begins the streams of class ``r``, and its messages that no stream orders. A stream of SimPy's
+        own is put into the queue here, and waits there."""
+        rank, meeting = self.ranks[r], self.rendezvous_points
+        for row, kind in zip(layout.rows, layout.kinds, strict=True):
+            if kind == "communications":
+                yield Chain(self.env, rank, meeting, self.repeated_blocks.behind, scope, row).start
+            elif self.rates is None and kind == "kernels":
+                yield KernelStream(self.env, rank, self.repeated_blocks, scope, row).start
+            else:
+                self.env.process(self._stream(scope, row, late_s))
+        if layout.lacks:
+            p2p_queue = P2PQueue(self.env, rank, meeting, scope, layout, late_s)
+            scope.lose, meeting.p2p_queue[r] = p2p_queue.lose, p2p_queue
+            yield p2p_queue.begin
 
     def forget(self) -> None:
         """Let go of what refers to one another, so that the garbage collector has no work."""

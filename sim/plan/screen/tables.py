@@ -150,19 +150,8 @@ class ScreenTables:
         lasting = np.array([gradients_last(self.base, rule) for rule in rules])[self.rule]
         alone = (self.microbatches() == 1) & ~lasting  # gradients that a step's one backward makes
         self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
-        casts = []
-        if software.kernels.autocast:  # which forwards leave behind where parameters are sharded
-            casts = [self.shards.astype(np.int64), self.code("parallelism.dp")]
-        forward, forward_rows = dense(
-            [
-                *casts,
-                *(self.code(f"parallelism.{one}") for one in _LOCAL),
-                self.code("training.micro_batch"),
-                *(self.code(name) for name in _SOFTWARE),
-                inner,
-            ]
-        )
         self._inner_of_row = inner
+        forward, forward_rows = self._forwards()
         kinds = [forward, accumulates.astype(np.int64), alone.astype(np.int64)]
         self.layer, self.layers = distinct(*dense(kinds), self._layer_key)
         self.layer_rows = _first_rows(self.layer, len(self.layers))
@@ -357,6 +346,22 @@ class ScreenTables:
         fields = "parallelism.zero", "parallelism.pp", "software.gradients.overlap_grad_reduce"
         number, rows = dense([*map(self.code, fields), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
+
+    def _forwards(self) -> tuple[Codes, list[int]]:
+        """The different forwards of a layer among the layouts: for each layout the number of its own, and a
+        layout of each number. Under autocast they leave casts behind where parameters are sharded."""
+        casts: list[Codes] = []
+        if self.base.software.kernels.autocast:
+            casts = [self.shards.astype(np.int64), self.code("parallelism.dp")]
+        return dense(
+            [
+                *casts,
+                *(self.code(f"parallelism.{one}") for one in _LOCAL),
+                self.code("training.micro_batch"),
+                *(self.code(name) for name in _SOFTWARE),
+                self._inner_of_row,
+            ]
+        )
 
     def _sizes_of(self, row: int, layers: Stage) -> tuple[Elements, ...]:
         """Parameters that a rank holds of a layer of each kind."""
