@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from stepsim.page.first import FIRST
+from stepsim.page.first_scenario import FIRST
 
 COMMAND = [sys.executable, "-m", "stepsim.cli.main", "serve", "--no-browser", "--port", "0"]
 BATCHES = (512, 128, 384, 192, 320, 448, 512, 128, 384, 192)

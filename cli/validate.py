@@ -222,7 +222,7 @@ def _tell(report: Report, *, as_json: bool) -> None:
 
 def _own_runs(files: list[Path], as_json: bool) -> None:
     """Users' own runs, from the files of the framework that ran them."""
-    from ..calibration.validation.runs import judge_run, runs_grid
+    from ..calibration.validation.own_runs import judge_run, runs_grid
 
     judged = [judge_run(file) for file in files]
     if as_json:

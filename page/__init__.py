@@ -5,5 +5,5 @@ serve.py first, then app.py (endpoints) and tasks.py (what each asks a worker).
 
 - who may ask what: guard.py, requests.py, documents.py (no document names a file);
 - work: workers.py, worker.py, preload.py (what a worker has loaded), tasks.py, replies.py;
-- what the page shows: first.py, catalogue.py, fields.py, schedule.py, points.py (layouts of a plan).
+- what the page shows: first_scenario.py, catalogue.py, fields.py, schedule.py, points.py (layouts of a plan).
 """

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from .fields import fields
-from .first import FIRST
+from .first_scenario import FIRST
 
 
 @cache

@@ -334,7 +334,7 @@ def _refused_fields(error: Any) -> Message:
 
 def warm() -> None:
     """Ask for what a fresh page shows, so that a first request finds all that is loaded once."""
-    from .first import FIRST
+    from .first_scenario import FIRST
 
     catalogue(CatalogueRequest(), lambda message: None)
     predict(PredictRequest(document=FIRST), lambda message: None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepsim.sim.brief.search import Search
-from stepsim.sim.lowering import pipeline, slices
+from stepsim.sim.lowering import parameter_slices, pipeline
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
 
@@ -48,12 +48,12 @@ def test_blocks_are_asked_for_once_of_stages_that_hold_the_same(monkeypatch: pyt
 
 def test_tensors_are_listed_once_for_stages_that_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = slices.tensors_of
+    real = parameter_slices.tensors_of
 
     def counted(plan: Any, stage: int) -> Iterator[Any]:
         asked.append(stage)
         return real(plan, stage)
 
-    monkeypatch.setattr(slices, "tensors_of", counted)
+    monkeypatch.setattr(parameter_slices, "tensors_of", counted)
     Search().floor_of(job())
     assert sorted(asked) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 31]  # of each rank one, and both ends

@@ -14,11 +14,10 @@ from stepsim.sim.lowering.layers.gelu import gelu, gelu_backward
 from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.norms import norm, norm_backward
-from stepsim.sim.lowering.sharding_of import sharding_of
+from stepsim.sim.lowering.optional_parts import sharded_actions_of
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Compute
-from stepsim.sim.scenario.sharding import sharding_rule
 
 
 def launches(write: Any, *options: Any, autocast: bool = True) -> dict[str, float]:
@@ -65,7 +64,7 @@ def test_a_look_up_reads_and_writes_fp32() -> None:
 def test_what_is_gathered_takes_four_bytes_a_parameter() -> None:
     def gathered(fields: dict[str, Any]) -> float:
         plan = lowered(job(dp=4, zero=2).with_(fields)).plan
-        sharding = sharding_of(plan, sharding_rule(plan.scenario))
+        sharding = sharded_actions_of(plan)
         assert sharding is not None
         return sharding.buffers(0).gathered
 

@@ -30,7 +30,7 @@ from stepsim.calibration.validation.judge.choices import (
 )
 from stepsim.calibration.validation.judge.each_sweep import each_sweep_grid, judged_sweeps, sweeps_document
 from stepsim.calibration.validation.judge.fit_probabilities import likelier_outcomes
-from stepsim.calibration.validation.judge.thumb import by_thumb
+from stepsim.calibration.validation.judge.rule_of_thumb import by_thumb
 from stepsim.calibration.validation.predict import Prediction
 from stepsim.calibration.validation.run import ValidatedCase
 from stepsim.calibration.validation.summary import Confusion

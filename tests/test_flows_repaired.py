@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 
 from stepsim.sim.engine import flows as engine_flows
-from stepsim.sim.engine import repair
+from stepsim.sim.engine import repaired_rates
 from stepsim.sim.engine.clock import Clock
 from stepsim.sim.engine.flows import Flows
 from stepsim.sim.engine.signal import Signal
@@ -66,11 +66,11 @@ def replayed(begun: list[Start], capacity: dict[Hashable, float]) -> tuple[list[
 def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[Hashable, float]]) -> None:
     """Whether repair finds them, gives up after its first round, or is not asked."""
     found = []
-    for many, rounds in ((1, repair.MOST_ROUNDS), (1, 1), (math.inf, 0)):
+    for many, rounds in ((1, repaired_rates.MOST_ROUNDS), (1, 1), (math.inf, 0)):
         with pytest.MonkeyPatch.context() as patch:
             component = engine_flows.Occupancy.component
             patch.setattr(component, "__defaults__", (many,))
-            patch.setattr(repair, "MOST_ROUNDS", rounds)
+            patch.setattr(repaired_rates, "MOST_ROUNDS", rounds)
             found.append(ends(*case))
     assert not any(map(math.isnan, found[0]))
     assert found[0] == pytest.approx(found[2], rel=1e-9)

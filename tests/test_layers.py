@@ -260,7 +260,7 @@ NEEDED_BY_OTHERS = {
     "stepsim.sim.fold.partition": "ranks or links that differ",
     "stepsim.sim.lowering.activation_offload": "activations on the host",
     "stepsim.sim.lowering.overlapped": "forwards and backwards as one",
-    "stepsim.sim.lowering.sharded": "sharded parameters",
+    "stepsim.sim.lowering.sharded_actions": "sharded parameters",
     "stepsim.sim.lowering.updates.offload": "an optimizer on the host",
     "stepsim.sim.neighbours": "jobs on one fabric",
     "stepsim.sim.plan": "a choice of layouts",

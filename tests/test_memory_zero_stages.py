@@ -13,12 +13,11 @@ from law_examples import examples
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.lowering.optimizers import updated_parameters
-from stepsim.sim.lowering.sharding_of import sharding_of
+from stepsim.sim.lowering.optional_parts import sharded_actions_of
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.simulate import simulate
 
 
@@ -34,7 +33,7 @@ def sharded_bytes(bill: StageMemory) -> float:
 def beside_bytes(run: Scenario, r: int) -> float:
     """Shards of parameters and gradients of a rank, which lie beside what is gathered or not yet reduced."""
     plan = lowered(run).plan
-    sharding = sharding_of(plan, sharding_rule(run))
+    sharding = sharded_actions_of(plan)
     if sharding is None:
         return 0.0
     local = plan.local

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
 
-from stepsim.sim.lowering.own_blocks import flat_buffer_bytes
+from stepsim.sim.lowering.allocator_blocks import flat_buffer_bytes
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 

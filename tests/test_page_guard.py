@@ -108,7 +108,14 @@ def test_every_answer_has_the_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/../pyproject.toml", "/%2e%2e/first.py", "/static/index.html", "/first.py", "//etc/passwd"]
+    "path",
+    [
+        "/../pyproject.toml",
+        "/%2e%2e/first_scenario.py",
+        "/static/index.html",
+        "/first_scenario.py",
+        "//etc/passwd",
+    ],
 )
 def test_only_the_pages_files_are_served(path: str) -> None:
     assert CLIENT.get(path).status_code == 404

@@ -20,7 +20,7 @@ from page_client import SMALL
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.page.first import FIRST
+from stepsim.page.first_scenario import FIRST
 
 pytestmark = [
     pytest.mark.xdist_group("page"),

@@ -17,7 +17,7 @@ import stepsim
 from stepsim.cli.main import app
 from stepsim.sim.plan.axes import Axes
 from stepsim.sim.plan.axis_values import fixed
-from stepsim.sim.plan.bases import RefusedValues
+from stepsim.sim.plan.base_scenarios import RefusedValues
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.refused import LINES, WORDS, reasons, told_left_out
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of

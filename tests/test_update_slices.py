@@ -17,7 +17,7 @@ from stepsim.kernels.attention import attention_seconds
 from stepsim.kernels.kernel import Attention, CudnnRelease, Direction
 from stepsim.sim.lowering.gather_chain import buckets_of
 from stepsim.sim.lowering.lower import Lowered
-from stepsim.sim.lowering.slices import slice_kernels, slices_of
+from stepsim.sim.lowering.parameter_slices import slice_kernels, slices_of
 from stepsim.sim.program.program import Op
 from stepsim.sim.scenario.software.software import grouped
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...schedules.orders.action import Action, Overlap, parts
+from ..lowering.common_to_layouts import Tables, ordered_by
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.slowest import ways_exchange_s
-from ..lowering.tables import Tables, ordered_by
 from ..lowering.without_messages import ranks_without_messages
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..scenario.sharding import sharding_rule

@@ -16,8 +16,8 @@ from ..engine.collection import collection_paused
 from ..estimate import check_work, step_work
 from ..evidence.interval import doubt_of, parts_of
 from ..evidence.measured_steps import measured_steps
+from ..lowering.common_to_layouts import Tables
 from ..lowering.lower import make_plan
-from ..lowering.tables import Tables
 from ..result.step import fullest_of
 from ..simulate import build_cluster
 from .floor import step_floor

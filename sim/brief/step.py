@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
+    from ..lowering.common_to_layouts import Tables
     from ..lowering.plan import StepPlan
-    from ..lowering.tables import Tables
     from ..program.program import Programs
     from ..result.step import Interval, StageMemory
     from ..scenario.models import Scenario

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..network.sharing import Demand, Link
 from .clock import Clock
+from .connected_rates import Settled
 from .flow import Flow
 from .occupancy import Occupancy
 from .other_ranks_links import LinksOfOtherRanks
 from .rank_state import FirstUse
 from .scope import SLACK_S
-from .settled import Settled
 from .shares import Share, Shares
 from .signal import Done
 from .slowed import SLACK, Slowed

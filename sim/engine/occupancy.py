@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ..network.sharing import Demand, Link
 
 MANY = 24
-"""Flows that hang together up to which all are solved anew and remembered; more are repaired (repair.py)."""
+"""Flows that hang together up to which all are solved anew and remembered; more are repaired
+(repaired_rates.py)."""
 
 Crowd = tuple[tuple["Link", float], ...]
 """Links of a flow that can be full, with its weights there."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .alone import NOTHING, FlowsBeside, State, begun, run_alone
+from .block_alone import NOTHING, FlowsBeside, State, begun, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
 from .own_rates import OwnRates

@@ -1,10 +1,10 @@
 """Blocks run one at a time, each together with the flows of its own rank that share its links.
 
 Such flows are, for example, reductions of gradients. While nothing else touches these links, block and flows
-depend on one another alone, so their whole course is computed at once (alone.py) and remembered for equal
-blocks. Meanwhile the event queue does not advance these flows, nor those that are still in their latency.
-That ends when the block or the first flow ends, or when something else interferes; block and flows then go on
-from their state at that moment.
+depend on one another alone, so their whole course is computed at once (block_alone.py) and remembered for
+equal blocks. Meanwhile the event queue does not advance these flows, nor those that are still in their
+latency. That ends when the block or the first flow ends, or when something else interferes; block and flows
+then go on from their state at that moment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import NOTHING, FlowsBeside, state_of
+from .block_alone import NOTHING, FlowsBeside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flow import Flow

@@ -13,17 +13,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..lowering.optional_parts import sharded_actions_of
 from ..lowering.reductions import gradients_of
-from ..lowering.sharding_of import sharding_of
 from ..program.program import Collective
 from ..result.step import IntervalPart
-from ..scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..lowering.plan import StepPlan
-    from ..lowering.sharded import Sharding
+    from ..lowering.sharded_actions import ShardedActions
     from ..program.program import Op
 
 OVERLAP = "overlap"
@@ -55,14 +54,14 @@ def hidden_at_most_s(plan: StepPlan, microbatches: int) -> float:
     """Seconds of data parallelism that are assumed to run beside compute, of the rank that has most of it,
     each gather and reduction by itself."""
     apart = replace(plan, communication=plan.communication.apart())
-    sharding = sharding_of(apart, sharding_rule(plan.scenario))
+    sharding = sharded_actions_of(apart)
     if sharding is None:
         return max(_whole_s(apart, index) for index in range(plan.shape.ranks))
     each = [_sharded_s(sharding, stage, microbatches) for stage in range(plan.shape.stages)]
     return max(sum(each[stage] for stage in plan.held_stages(index)) for index in range(plan.shape.ranks))
 
 
-def _sharded_s(sharding: Sharding, stage: int, microbatches: int) -> float:
+def _sharded_s(sharding: ShardedActions, stage: int, microbatches: int) -> float:
     """Gathers of a stage, in forward and again in backward, and its reductions, once or each microbatch."""
     rule, traffic = sharding.rule, sharding.rows.traffic
     gathers = {"never": 0, "once": 1, "each": microbatches}[rule.gathers] + rule.regathers * microbatches

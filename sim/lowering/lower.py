@@ -22,6 +22,7 @@ from ..program.program import Binding, Op, Program, Programs
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
+from .common_to_layouts import Found, Tables, ordered_by, runs_pairs
 from .communication import Communication
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.routing import distinct_loads, rank_loads
@@ -38,7 +39,6 @@ from .refuse import refuse_unsupported
 from .stage_parameters import all_stage_parameters
 from .state.activations import activation_bytes
 from .step_kind import step_kind
-from .tables import Found, Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

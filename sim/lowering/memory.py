@@ -9,16 +9,16 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..result.step import ActionSpan, StageMemory
-from ..scenario.sharding import ShardingRule, gradients_last, sharding_rule
+from ..scenario.sharding import ShardingRule, gradients_last
 from ..scenario.software.software import Software
+from .allocator_blocks import flat_buffer_bytes, widest_bytes
 from .communicators import communicators_by_rank
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
 from .layers.loss import unusable_share
 from .optimizers import parts_of, update_width, updated_parameters
-from .own_blocks import flat_buffer_bytes, widest_bytes
-from .sharding_of import sharding_of
+from .optional_parts import sharded_actions_of
 from .state.activations import ActivationBytes, activation_bytes
 from .state.by_order import Most, peak_of_order
 from .state.in_flight import in_flight_bytes
@@ -27,7 +27,7 @@ from .state.timeline import Buffers, pairs_of, peak_held
 if TYPE_CHECKING:
     from ..network.nccl.buffers import CommunicatorBuffers
     from .plan import StepPlan
-    from .sharded import Sharding
+    from .sharded_actions import ShardedActions
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""
@@ -79,7 +79,7 @@ def _bill(
     microbatches: int,
 ) -> tuple[StageMemory, ...]:
     scenario = plan.scenario
-    sharding = sharding_of(plan, sharding_rule(scenario))
+    sharding = sharded_actions_of(plan)
     offloaded = scenario.training.activation_offload
     sizes = activation_bytes(plan.local, scenario.software, offloaded=offloaded)
     found, known = list[StageMemory](), communicators_by_rank(plan)
@@ -154,7 +154,7 @@ def _capacity_bytes(plan: StepPlan, r: int) -> float:
     return min(plan.machines[kind].cluster.gpu.hbm_bytes for kind in held)
 
 
-def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
+def stage_buffers(plan: StepPlan, stage: int, sharding: ShardedActions | None) -> Buffers:
     """What a stage takes besides activations as it goes."""
     software, buffers = plan.scenario.software, sharding.buffers(stage) if sharding else Buffers()
     parts = parts_of(plan, (stage,))
@@ -220,7 +220,7 @@ def reducer_bytes(plan: StepPlan) -> float:
 
 
 def static_terms(
-    plan: StepPlan, r: int, sharding: Sharding | None, own: Sequence[CommunicatorBuffers]
+    plan: StepPlan, r: int, sharding: ShardedActions | None, own: Sequence[CommunicatorBuffers]
 ) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
@@ -232,7 +232,7 @@ def static_terms(
     }
 
 
-def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
+def state_terms(plan: StepPlan, r: int, sharding: ShardedActions | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     e, held = plan.local.element_bytes, plan.held_parameters(r)
     own, master = updated_parameters(plan, r), 4.0 if e != update_width(plan) else 0.0

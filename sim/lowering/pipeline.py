@@ -20,16 +20,15 @@ from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
-from ..scenario.sharding import sharding_rule
 from .action_pieces import CountedBlocks, pieces_of
 from .actions import Owned, action_blocks, block_owners, owned
+from .common_to_layouts import Tables, ordered_by
+from .common_to_ranks import CommonToRanks
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
+from .optional_parts import activation_copies_of, sharded_actions_of
 from .plan import StepPlan
-from .sharding_of import sharding_of
-from .shared_pieces import SharedPieces, activation_copies_of
 from .step_end import end_of
-from .tables import Tables, ordered_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,9 +70,9 @@ class StepWriters:
 
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
-        sharding = sharding_of(plan, sharding_rule(plan.scenario))
+        sharding = sharded_actions_of(plan)
         tags = self.tables.get(("tags",), dict[Action, str])
-        shared = SharedPieces(
+        shared = CommonToRanks(
             sharding=sharding, copies=activation_copies_of(plan), tags=tags, tables=self.tables
         )
         return [
@@ -88,7 +87,7 @@ class RankWriter:
     plan: StepPlan
     index: int
     rule: str
-    shared: SharedPieces
+    shared: CommonToRanks
     writer: ProgramBuilder = field(default_factory=ProgramBuilder)
     gathers: dict[int, list[tuple[int, ...]]] = field(
         default_factory=dict

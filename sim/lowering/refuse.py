@@ -10,6 +10,7 @@ from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
+from .common_to_layouts import runs_pairs
 from .layers.checkpoints import layers_in_one_go
 from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
@@ -22,7 +23,6 @@ from .refuse_experts import (
 )
 from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
 from .refuse_power import refuse_measured_products
-from .tables import runs_pairs
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile

@@ -18,19 +18,19 @@ from .logged_losses import write_logged_losses
 from .optimizers import update_width, updated_parameters
 from .orthogonalise import Update
 from .parameter_gather import ParameterGather
+from .parameter_slices import slice_kernels
 from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
-from .slices import slice_kernels
 from .stage_parameters import NO_ELEMENTS
 from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
 from .weight_casts import weight_cast_kernels
 
 if TYPE_CHECKING:
-    from .sharded import Sharding
+    from .sharded_actions import ShardedActions
 
 
-def end_of(plan: StepPlan, index: int, writer: ProgramBuilder, sharding: Sharding | None) -> StepEnd:
+def end_of(plan: StepPlan, index: int, writer: ProgramBuilder, sharding: ShardedActions | None) -> StepEnd:
     """The end of the step of pipeline rank ``index``, which ``writer`` writes."""
     groups, experts = plan.groups, plan.local.experts is not None
     sharded = plan.scenario.parallelism.zero >= 1
@@ -62,7 +62,7 @@ class StepEnd:
     writer: ProgramBuilder
     gradients: Gradients
     expert_gradients: Gradients
-    sharding: Sharding | None
+    sharding: ShardedActions | None
     reduces: bool
     sharded: bool
     gathers: bool

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from ...schedules.orders.action import Action, Step, actions_of
 from ..program.program import Op
-from ..scenario.sharding import sharding_rule
+from .common_to_layouts import Tables
+from .common_to_ranks import CommonToRanks
+from .optional_parts import activation_copies_of, sharded_actions_of
 from .pipeline import Pieces, RankWriter
 from .plan import StepPlan
-from .sharding_of import sharding_of
-from .shared_pieces import SharedPieces, activation_copies_of
-from .tables import Tables
 
 
 def ranks_without_messages(
@@ -25,16 +24,16 @@ def ranks_without_messages(
     in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in
     several ways; else that of rank 0.
     """
-    known: dict[int, tuple[StepPlan, SharedPieces]] = {}
+    known: dict[int, tuple[StepPlan, CommonToRanks]] = {}
     found = []
     for index in range(len(plan.orders)):
         way = int(plan.placements.of_rank[pipeline[index]]) if len(pipeline) else 0
         if way not in known:
             placed = plan.of_groups(plan.placements.first[way])
-            sharding = sharding_of(placed, sharding_rule(plan.scenario))
+            sharding = sharded_actions_of(placed)
             known[way] = (
                 placed,
-                SharedPieces(
+                CommonToRanks(
                     sharding=sharding, copies=activation_copies_of(placed), tables=tables or Tables()
                 ),
             )

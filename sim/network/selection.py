@@ -27,7 +27,7 @@ from .nccl.paths import Communicator, communicator_on
 from .nccl.settings import NCCL_DEFAULTS, NcclSettings
 from .nccl.versions import USUAL, Version
 from .place import Place
-from .planned import OF_NCCL, planned
+from .unlogged_algorithms import OF_NCCL, planned
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster

@@ -7,7 +7,7 @@ steps). The modules here say which layouts there are:
 - space.py (all legal layouts as arrays), axes.py (values of each axis), axis_values.py (as people write
   them), fields.py, crossed.py, cut.py, row_numbers.py (rows of codes and what is cut from them);
 - what is legal: legality.py, draft.py (a layout before it is checked), refused.py (reasons in words),
-  bases.py (the scenario under other values of fields that are no axes);
-- layouts that are not worth a replay of their own: twins.py, same_twice.py, ways.py;
+  base_scenarios.py (the scenario under other values of fields that are no axes);
+- layouts that are not worth a replay of their own: twins.py, same_twice.py, distinct_placements.py;
 - how sure: boldness.py, certainty.py.
 """

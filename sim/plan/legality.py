@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...schedules.p2p.point_to_point import check_messages
+from ..lowering.common_to_layouts import runs_pairs
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
 from ..lowering.refuse import REFUSALS, LayoutRefusal
-from ..lowering.tables import runs_pairs
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..figures import count
 
 if TYPE_CHECKING:
-    from .bases import RefusedValues
+    from .base_scenarios import RefusedValues
 
 LINES = 4
 """Reasons that are shown at most."""

@@ -141,7 +141,7 @@ def _gathers(draft: Scenario) -> bool:
     if par.zero == 0 or not _reduces(draft):
         return False
     if par.dp * par.cp == 1:
-        return True  # of experts alone, whatever the stage (lowering/sharding_of.py)
+        return True  # of experts alone, whatever the stage (lowering/optional_parts.py)
     try:
         rule = sharding_rule(draft)
     except NotSupported:

@@ -20,7 +20,7 @@ from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from .axes import DP, LAYOUT, Axes, Values, layout_values, unique
-from .bases import OWNERS, RefusedValues, base_of, left_out
+from .base_scenarios import OWNERS, RefusedValues, base_of, left_out
 from .crossed import Crossed, array_of
 from .cut import cut
 from .draft import Drafts, typed, unpadded

@@ -21,9 +21,9 @@ from ..lowering.process_groups import ProcessGroups
 from ..scenario.machine import cluster_of
 from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
+from .distinct_placements import ways_placed
 from .row_numbers import numbered_rows
 from .same_twice import SPLIT, ZERO
-from .ways import ways_placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -28,14 +28,14 @@ from .fit_probabilities import fit_bins
 EDGES = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 CHOICES = f"""\
-A sweep is one job (model, sequence, batch, precision, GPUs, software) measured in five layouts or more, those
-that ran out of memory among them. A planner sees the layouts and chooses; what it lost is over the fastest
-measured one. As a plan proposes: the fastest with a fit probability of {PROPOSED:g}, then the bold choice
-where one is worth a try (`sim/plan/boldness.py`), then the next that are sure to fit; where none is, the bold
-choice alone. Nothing proposed: no layout of the sweep reaches the fit probability. By rule of thumb: the
-Megatron guides' recipe with the textbook's bill of memory (`calibration/validation/judge/thumb.py`); with
-stepsim's memory: the recipe among layouts with a fit probability of {PROPOSED:g}. Fit probabilities are by
-runs of other families.
+A sweep is one job (model, sequence, batch, precision, GPUs, software) measured in five layouts or more,
+those that ran out of memory among them. A planner sees the layouts and chooses; what it lost is over the
+fastest measured one. As a plan proposes: the fastest with a fit probability of {PROPOSED:g}, then the bold
+choice where one is worth a try (`sim/plan/boldness.py`), then the next that are sure to fit; where none is,
+the bold choice alone. Nothing proposed: no layout of the sweep reaches the fit probability. By rule of
+thumb: the Megatron guides' recipe with the textbook's bill of memory
+(`calibration/validation/judge/rule_of_thumb.py`); with stepsim's memory: the recipe among layouts with a fit
+probability of {PROPOSED:g}. Fit probabilities are by runs of other families.
 """
 
 FITS = """\

@@ -20,7 +20,7 @@ from ....sim.plan.certainty import Certainty, Contender, certainty_of
 from ...cases.sweep import FEWEST_RUNS, job_of, layout_fields
 from ..run import ValidatedCase
 from .fit_probabilities import left_out_probabilities
-from .thumb import by_thumb, preference
+from .rule_of_thumb import by_thumb, preference
 
 PROPOSED = 0.9
 """Fit probability of a layout that a plan proposes, unless asked for bolder ones."""
@@ -120,7 +120,7 @@ def as_planned(sweep: Sweep) -> Sequence[SweepRun]:
 
 
 def thumb(sweep: Sweep) -> Sequence[SweepRun]:
-    """The choice by a rule of thumb, which asks no simulator (thumb.py)."""
+    """The choice by a rule of thumb, which asks no simulator (rule_of_thumb.py)."""
     order = by_thumb([run.row.case for run in sweep])
     return [sweep[place] for place in order]
 

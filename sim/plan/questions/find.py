@@ -21,7 +21,7 @@ from ..search.plan import Means, candidates_of, planned_whole
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
-    from ..bases import RefusedValues
+    from ..base_scenarios import RefusedValues
     from ..search.searching import Wishes
 
 FINE = (1.25, 1.5, 1.75)

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....schedules.orders.action import ActionKind
+from ...lowering.common_to_layouts import runs_pairs
 from ...lowering.layers.local_shape import boundary_bytes
-from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
 from .alike import alike_layouts
 from .numbering import dense, distinct, sums
-from .sharded import ShardedTimes
+from .sharded_times import ShardedTimes
 from .slowest import SlowestRanks, slowest_ranks
 from .steps import Kind, RankSteps, adds_up, steps_of
 from .times import ActionTimes

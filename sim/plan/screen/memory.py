@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...lowering.allocator_blocks import flat_buffer_bytes
 from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
 from ...lowering.memory import (
@@ -23,10 +24,8 @@ from ...lowering.memory import (
     unusable_logits,
     workspace_bytes,
 )
-from ...lowering.own_blocks import flat_buffer_bytes
-from ...lowering.sharding_of import sharding_of
+from ...lowering.optional_parts import sharded_actions_of
 from ...lowering.state.in_flight import in_flight_bytes
-from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts
 from .in_flight import QUANTITIES
 from .layer_activations import activations_of, joined_sizes
@@ -176,7 +175,7 @@ class MemoryScreen:
 
     def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
         plan = self.tables.plan_of_rank(row, 0, [stage])
-        own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
+        own = stage_buffers(plan, 0, sharded_actions_of(plan))
         return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
     def _state(self, one: AlikeRanks, rows: Codes) -> Floats:
@@ -188,7 +187,7 @@ class MemoryScreen:
 
     def _state_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
-        terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
+        terms = state_terms(plan, one.first, sharded_actions_of(plan))
         return sum(terms.values())
 
     def _flat(self, one: AlikeRanks, rows: Codes) -> Floats:

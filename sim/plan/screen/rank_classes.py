@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...lowering.common_to_layouts import runs_pairs
 from ...lowering.overlapped import runs_as_one
-from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
 from .in_flight import actions_of_rank, held_rows, largest
 from .stages import merged

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .sharded import ShardedTimes
+from .sharded_times import ShardedTimes
 from .tables import ScreenTables
 from .times import ActionTimes
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks
+from ...lowering.common_to_layouts import ordered_by
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
@@ -29,12 +30,11 @@ from ...lowering.profiled_costs import profiled_shape
 from ...lowering.slowest import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
-from ...lowering.tables import ordered_by
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import ShardingRule, gradients_last, sharding_rule
+from ..distinct_placements import ways_placed
 from ..fields import field_value
-from ..ways import ways_placed
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, merged, pipeline_of

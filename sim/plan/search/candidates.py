@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
-    from ..bases import RefusedValues
+    from ..base_scenarios import RefusedValues
 
 SHORT_GROUPS = 4
 """Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ...scenario.models import Scenario
-    from ..bases import RefusedValues
+    from ..base_scenarios import RefusedValues
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ GIVES_GRADIENT = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 
 @dataclass
-class Sharding:
+class ShardedActions:
     """The blocks of every action of a plan with its gathers and reductions; each distinct action is
     composed once."""
 
@@ -245,7 +245,7 @@ class Sharding:
         return float(count_of(each for each in layer_parameters(local) if not each.is_matrix))
 
 
-def sharding_by(plan: StepPlan, rule: ShardingRule) -> Sharding:
+def sharded_actions_by(plan: StepPlan, rule: ShardingRule) -> ShardedActions:
     """What composes the actions of a plan under its sharding rule."""
     software, local, groups = plan.scenario.software, plan.local, plan.groups
     whole = groups["hsdp"].ranks == 1
@@ -270,4 +270,4 @@ def sharding_by(plan: StepPlan, rule: ShardingRule) -> Sharding:
         offload=offload_of(plan),
     )
     rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.blocks.begin))
-    return Sharding(plan=plan, rule=rule, rows=rows)
+    return ShardedActions(plan=plan, rule=rule, rows=rows)

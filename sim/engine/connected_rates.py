@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..network.sharing import Demand, Link
 from .flow import Flow
 from .occupancy import Crowd, Occupancy
-from .repair import RateRepair
+from .repaired_rates import RateRepair
 from .shares import Share, Shares
 
 

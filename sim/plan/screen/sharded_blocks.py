@@ -1,4 +1,4 @@
-"""Blocks by name that repeat, with what is gathered and reduced around them; sharded.py times them."""
+"""Blocks by name that repeat, with what is gathered and reduced around them; sharded_times.py times them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 from small_scenarios import layouts, lowered
 
-from stepsim.sim.engine.alone import NOTHING, Course, FlowsBeside, run_alone, state_of
+from stepsim.sim.engine.block_alone import NOTHING, Course, FlowsBeside, run_alone, state_of
 from stepsim.sim.engine.blocks import BlockRun, RepeatedRun, done, go_on
 from stepsim.sim.engine.own_rates import OwnRates
 from stepsim.sim.engine.rank_state import RankState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..program.program import RepeatedBlocks
 from .actions import between_waits
-from .tables import Tables
+from .common_to_layouts import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from .actions import Owned
     from .activation_offload import ActivationCopies
     from .layers.stages import Stage
-    from .plan import StepPlan
-    from .sharded import Sharding
+    from .sharded_actions import ShardedActions
 
 
 @dataclass
-class SharedPieces:
+class CommonToRanks:
     """What all ranks of a step have in common, each thing once."""
 
-    sharding: Sharding | None = None
+    sharding: ShardedActions | None = None
     copies: ActivationCopies | None = None
     repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
     rows: dict[tuple[object, ...], Owned] = field(default_factory=dict)
@@ -50,12 +49,3 @@ class SharedPieces:
             pieces = tuple(map(RepeatedBlocks, between_waits(row)))
             found = self.repeated_blocks[row] = pieces
         return found
-
-
-def activation_copies_of(plan: StepPlan) -> ActivationCopies | None:
-    """The copies of activations to the host, where there are such."""
-    if not plan.scenario.training.activation_offload:
-        return None
-    from .activation_offload import activation_copies
-
-    return activation_copies(plan)

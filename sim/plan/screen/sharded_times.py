@@ -1,9 +1,9 @@
 """Seconds of actions whose parameters are gathered and whose gradients are reduced around their blocks.
 
-``sim/lowering/sharded.py`` says what is gathered and reduced around which block. It is asked with names in
-place of blocks, once for each combination of what the sizes depend on. A block takes the longer of two times:
-that of the collectives around it alone, and that of the block with what cannot run beside it. Both depend on
-where the groups are placed.
+``sim/lowering/sharded_actions.py`` says what is gathered and reduced around which block. It is asked with
+names in place of blocks, once for each combination of what the sizes depend on. A block takes the longer of
+two times: that of the collectives around it alone, and that of the block with what cannot run beside it.
+Both depend on where the groups are placed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind, Overlap
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
 from ...lowering.layers.recompute import NOTHING, Recompute
+from ...lowering.optional_parts import sharded_actions_of
 from ...lowering.overlapped import pair_blocks
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
-from ...lowering.sharding_of import sharding_of
 from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule
 from .numbering import dense, distinct
-from .sharded_pieces import ShardedPart, ShardedPiece, recomputing, with_more
+from .sharded_blocks import ShardedPart, ShardedPiece, recomputing, with_more
 from .stages import without_recompute
 from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ...lowering.layers.local_shape import LocalShape
     from ...lowering.layers.stages import Stage
-    from ...lowering.sharded import Sharding
+    from ...lowering.sharded_actions import ShardedActions
     from ...lowering.sharding.rows import CountedBlocks
     from .tables import ScreenTables
 
@@ -93,7 +93,7 @@ class ShardedTimes:
     tables: ScreenTables
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
-    shardings: dict[tuple[int, tuple[Stage, ...]], Sharding] = field(default_factory=dict)
+    shardings: dict[tuple[int, tuple[Stage, ...]], ShardedActions] = field(default_factory=dict)
     arounds: dict[Around, Around] = field(default_factory=dict)
     around: dict[tuple[int, int, bool], tuple[float, ...]] = field(default_factory=dict)
     costs: dict[tuple[ActionKind, Stage] | tuple[Stage, Stage], _Costs] = field(default_factory=dict)
@@ -288,13 +288,13 @@ class ShardedTimes:
             found.append(ShardedPiece(names, self.arounds.setdefault(around, around), count))
         return tuple(found)
 
-    def _sharding(self, stages: tuple[Stage, ...], row: int) -> Sharding:
+    def _sharding(self, stages: tuple[Stage, ...], row: int) -> ShardedActions:
         """The gathers and reductions of stages by themselves; its composer notes what it is asked to
         compose."""
         key = int(self.form[row]), stages
         if key not in self.shardings:
             plan = self.tables.plan_of_rank(row, 0, stages)
-            sharding = sharding_of(plan, sharding_rule(plan.scenario))
+            sharding = sharded_actions_of(plan)
             assert sharding is not None
             sharding.rows.composer = cast(Composer, _Recorder())
             self.shardings[key] = sharding
