@@ -1,8 +1,8 @@
 """What each of NCCL's algorithms that logs show costs one group, with each of its protocols: curves.
 
-Knows rings, trees, the reduction in the NVSwitch (NVLS), trees of it over nodes (NVLSTree) and
-messages between all pairs; algorithms without a log are in ``planned``. Weights and steps are those
-of the algorithm's own plan (``schedules/collectives``). Does not choose; that is in ``selection``.
+Knows rings, trees, the reduction in the NVSwitch (NVLS), trees of it over nodes (NVLSTree) and messages
+between all pairs; algorithms without a log are in unlogged_algorithms.py. Weights and steps are those of the
+algorithm's own plan (``schedules/collectives``). Does not choose; that is in ``selection``.
 
 Bytes through a GPU's link per payload byte, n ranks, g of them in a domain, N domains:
 
@@ -24,6 +24,7 @@ References:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ from .place import Place, over
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...schedules.transfers.group import RankGroup
+    from ...schedules.transfers.loads import Loads
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls_tree", "pairs")
 _WITH_OWN_PART = ("all_reduce", "all_gather", "reduce_scatter")
@@ -84,6 +86,23 @@ def logged_curves(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
             return (_pairs(place),)
 
 
+def way_through(
+    algorithm: str, place: Place, loads: Loads, *, latency_s: float, inside: float, outside: float
+) -> Way:
+    """A way through NVLink domains and the network between them at once. ``inside`` and ``outside`` are the
+    bytes of payload a second that each of them lets through: the slower one binds."""
+    return Way(
+        algorithm=algorithm,
+        latency_s=latency_s,
+        rate=min(inside, outside),
+        nvlink=place.on_nvlink(loads.local),
+        nic=float(loads.network),
+        binding="nic" if outside < inside else place.inside,
+        steps=loads.steps,
+        network_steps=loads.network_steps,
+    )
+
+
 def _ring(kind: str, place: Place) -> Way:
     """Every rank sends to the next; one step in g of them crosses to another domain."""
     loads = place.loads("ring", kind)
@@ -91,15 +110,9 @@ def _ring(kind: str, place: Place) -> Way:
     local_s = rounds * (place.placement.ranks - max(1, place.group.nodes)) * place.arch.step_s
     inside = over(place.ring, float(loads.local) + _ring_ends(kind, place))
     outside = over(place.edge / place.group.local, loads.network)
-    return Way(
-        algorithm="ring",
-        latency_s=place.arch.base_s + local_s + loads.network_steps * place.hop_s,
-        rate=min(inside, outside),
-        nvlink=place.on_nvlink(loads.local),
-        nic=float(loads.network),
-        binding="nic" if outside < inside else place.inside,
-        steps=loads.steps,
-        network_steps=loads.network_steps,
+    latency_s = place.arch.base_s + local_s + loads.network_steps * place.hop_s
+    return replace(
+        way_through("ring", place, loads, latency_s=latency_s, inside=inside, outside=outside),
         paced_s=loads.steps * place.pace_s,
         parts=place.placement.ranks,
         channels=_paced_channels(place),
@@ -136,16 +149,8 @@ def _tree(place: Place) -> Way:
     chain = place.chain * place.constants.tree.efficiency / 2 if group.most > 1 else math.inf
     inside = min(chain, _tree_channels(group, place.cluster)) if place.on_network else chain
     outside = over(place.edge / group.local, loads.network)
-    return Way(
-        algorithm="tree",
-        latency_s=place.arch.base_s + 2 * up_s,
-        rate=min(inside, outside),
-        nvlink=place.on_nvlink(loads.local),
-        nic=float(loads.network),
-        binding="nic" if outside < inside else place.inside,
-        steps=loads.steps,
-        network_steps=loads.network_steps,
-    )
+    latency_s = place.arch.base_s + 2 * up_s
+    return way_through("tree", place, loads, latency_s=latency_s, inside=inside, outside=outside)
 
 
 @lru_cache(maxsize=256)
@@ -293,7 +298,6 @@ def _pairs(place: Place) -> Curve:
     loads, pairwise = place.loads("pairwise", "all_to_all"), place.constants.pairwise
     n, local = place.group.ranks, place.group.local
     through = Fraction(n - 1, n)  # to neighbours, and to whoever sends it on
-    nvlink = place.on_nvlink(through)
     outside = over(place.scattered, loads.network)
     link = (
         min(place.nvlink, place.ring) if place.inside == "nvlink" else place.ring
@@ -302,16 +306,8 @@ def _pairs(place: Place) -> Curve:
     # The receiver says that it is ready, then the data come: two crossings.
     latency_s = pairwise.latency_s + 2 * place.crossing_s
     latency_s += (local - 1) * pairwise.peer_s + (n - local) * pairwise.remote_peer_s
-    way = Way(
-        algorithm="pairs",
-        latency_s=latency_s,
-        rate=min(inside, outside),
-        nvlink=nvlink,
-        nic=float(loads.network),
-        binding="nic" if outside < inside else place.inside,
-        steps=loads.steps,
-        network_steps=loads.network_steps,
-    )
+    way = way_through("pairs", place, loads, latency_s=latency_s, inside=inside, outside=outside)
+    way = replace(way, nvlink=place.on_nvlink(through))
     return way.curve("Simple", latency_s, way.rate, pairwise.pipelining)
 
 

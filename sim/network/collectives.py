@@ -1,8 +1,8 @@
 """What one collective costs on the cluster: latency, ceiling, and the weight it puts on each link.
 
 Takes the algorithm and protocol that NCCL chooses (``selection``), whose costs are in ``algorithms`` and
-``planned``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a collective
-on ``n`` ranks moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and
+``unlogged_algorithms``, and knows point-to-point messages. Payload and bus bandwidth are nccl-tests': a
+collective on ``n`` ranks moves 2(n-1)/n bytes per payload byte for all_reduce, (n-1)/n for all_gather and
 reduce_scatter (payload: the whole buffer).
 
 References:

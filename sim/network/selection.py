@@ -27,7 +27,7 @@ from .nccl.paths import Communicator, communicator_on
 from .nccl.settings import NCCL_DEFAULTS, NcclSettings
 from .nccl.versions import USUAL, Version
 from .place import Place
-from .unlogged_algorithms import OF_NCCL, planned
+from .unlogged_algorithms import OF_NCCL, unlogged_curves
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -95,7 +95,7 @@ def selected_curves(
     if algorithm is protocol is None:
         return [selected_curve(kind, size, place, ways, nccl) for size in sizes]
     if name in planned_names() and name not in {way.algorithm for way in ways}:
-        ways = planned(name, kind, place)
+        ways = unlogged_curves(name, kind, place)
         return [quickest(ways, size, name, protocol) for size in sizes]
     if not _allowed(ways, name, protocol):
         raise _none_allowed((*ways, *_planned_too(kind, place, ways)), name, protocol)
@@ -133,7 +133,7 @@ def curves_named(names: Iterable[tuple[str, str]], kind: str, place: Place) -> l
     curves = {
         (curve.algorithm, curve.protocol): curve
         for algorithm in dict.fromkeys(algorithm for algorithm, _ in names)
-        for curve in (logged_curves if algorithm in there else planned)(algorithm, kind, place)
+        for curve in (logged_curves if algorithm in there else unlogged_curves)(algorithm, kind, place)
     }
     return [curves[one] for one in names]
 
@@ -145,7 +145,7 @@ def _nccl_chooses(kind: str, place: Place) -> bool:
 def selected_curve(
     kind: str, size: float, place: Place, ways: Sequence[Curve], nccl: NcclSettings = NCCL_DEFAULTS
 ) -> Curve:
-    """The first in NCCL's order of ``ways`` and what is planned; without its tables the quickest.
+    """The first in NCCL's order of ``ways`` and those that no log shows; without its tables the quickest.
 
     Where a job sets nothing, what the provider of its network has it set holds. ValueError where NCCL_ALGO
     and NCCL_PROTO leave nothing.
@@ -161,7 +161,7 @@ def selected_curve(
             if (way.algorithm, way.protocol) == (name, protocol):
                 return way
         if name in planned_names():
-            return planned(name, kind, place)[0]
+            return unlogged_curves(name, kind, place)[0]
     raise ValueError(
         f"NCCL_ALGO={algo or 'unset'}, NCCL_PROTO={proto or 'unset'} leave nothing that runs "
         f"{kind} here; there are: {_listed(ways)}"
@@ -198,7 +198,7 @@ def _planned_too(kind: str, place: Place, ways: Iterable[Curve]) -> Iterator[Cur
     known = {way.algorithm for way in ways}
     for name in (name for name in planned_names() if name not in known):
         with suppress(ValueError):
-            yield from planned(name, kind, place)
+            yield from unlogged_curves(name, kind, place)
 
 
 def communicator(place: Place, version: Version | None = None) -> Communicator:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules import collectives as schedules
 from ...schedules.transfers.loads import Loads
-from .algorithms import nvls_bytes_per_s, with_protocols
+from .algorithms import nvls_bytes_per_s, way_through, with_protocols
 from .curve import Curve, Way
 from .nccl.constants import NcclAlgorithm, NcclProtocol
 from .nccl.cost_model import bytes_per_s, combinations
@@ -37,7 +37,7 @@ OF_NCCL = {
 }
 
 
-def planned(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
+def unlogged_curves(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
     """The algorithm with each protocol that it has: Simple alone, but for the flat ones that NCCL lacks.
 
     ValueError where it does not do ``kind``, or where the hardware or the group cannot run it.
@@ -89,18 +89,10 @@ def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
     """The way of an algorithm that uses both tiers at once, or one after the other where its phases follow
     one another."""
     inside, outside = over(place.ring, loads.local), over(place.nic, loads.network)
-    both = 1 / (1 / inside + 1 / outside) if schedules.get(algorithm).in_phases else min(inside, outside)
     local_s = (loads.steps - loads.network_steps) * place.arch.step_s
-    return Way(
-        algorithm=algorithm,
-        latency_s=place.arch.base_s + local_s + loads.network_steps * place.hop_s,
-        rate=both,
-        nvlink=place.on_nvlink(loads.local),
-        nic=float(loads.network),
-        binding="nic" if outside < inside else place.inside,
-        steps=loads.steps,
-        network_steps=loads.network_steps,
-    )
+    latency_s = place.arch.base_s + local_s + loads.network_steps * place.hop_s
+    way = way_through(algorithm, place, loads, latency_s=latency_s, inside=inside, outside=outside)
+    return replace(way, rate=1 / (1 / inside + 1 / outside)) if schedules.get(algorithm).in_phases else way
 
 
 def _switched(algorithm: str, place: Place, loads: Loads) -> Way:
@@ -149,16 +141,8 @@ def _all_to_all(algorithm: str, place: Place, loads: Loads) -> Curve:
     latency_s = phases * pairwise.latency_s + 2 * place.crossing_s
     latency_s += (group.local - 1) * pairwise.peer_s + (group.nodes - 1) * pairwise.remote_peer_s
     seconds = (0.0 if math.isinf(inside) else 1 / inside) + (0.0 if math.isinf(outside) else 1 / outside)
-    way = Way(
-        algorithm=algorithm,
-        latency_s=latency_s,
-        rate=1 / seconds,
-        nvlink=place.on_nvlink(loads.local),
-        nic=float(loads.network),
-        binding="nic" if outside < inside else place.inside,
-        steps=loads.steps,
-        network_steps=loads.network_steps,
-    )
+    way = way_through(algorithm, place, loads, latency_s=latency_s, inside=inside, outside=outside)
+    way = replace(way, rate=1 / seconds)  # one phase after the other
     return way.curve("Simple", latency_s, way.rate, pairwise.pipelining)
 
 
