@@ -115,6 +115,34 @@ def test_a_compiled_loss_launches_few_kernels(direction: str, launches: set[int]
     assert sum(found) == (6 if direction == "forward" else 3)
 
 
+def launches_of(run: Scenario) -> dict[str, float]:
+    """Kernels of the loss by the names of its ops; those that only the host counts are left out."""
+    builder = LayerBuilder(costs=COSTS, local=local_shape_of(run), software=run.software)
+    loss_forward(builder)
+    loss_backward(builder)
+    return {
+        op.name: op.work.seconds
+        for op in builder.ops
+        if isinstance(op.work, Compute) and op.name != "small kernels"
+    }
+
+
+def test_a_fused_loss_is_three_kernels_forward_and_one_backward() -> None:
+    """Maximum, exponentials with their sum, and the loss of each token; the gradient."""
+    assert launches_of(run_of("fused")) == {"loss": 3, "loss backward": 1}
+    assert launches_of(torch_run(1)) == {"loss": 3, "loss backward": 1}
+
+
+def test_dtensors_loss_is_a_kernel_up_to_each_reduction_and_three_backward() -> None:
+    """Backward zeros are filled, targets scattered into them, and the gradient written."""
+    assert launches_of(torch_run(2)) == {
+        "logits maximum": 1,
+        "logits exponentiate, sum": 1,
+        "targets gather": 1,
+        "loss backward": 3,
+    }
+
+
 def torch_run(tp: int, cross_entropy: str = "compiled-torch") -> Scenario:
     run = scenario(vocab_size=32_768, tp=tp, software="torchtitan-2025")
     return run.with_({"software.kernels.cross_entropy": cross_entropy})

@@ -112,3 +112,18 @@ def test_branches_of_experts_gates_may_be_products_of_their_own() -> None:
     rows = two.training.seq_length * 2  # of all ranks that share an expert
     assert added == 3.0 * rows * two.model.hidden_size * 2 * two.model.num_layers
     assert times_of(one)["row gradient add"] == 0
+
+
+@pytest.mark.parametrize(("gathers", "ranks"), [(False, 1), (True, 4)])
+def test_tokens_are_read_once_and_written_for_each_expert_that_they_go_to(gathers: bool, ranks: int) -> None:
+    """Of a rank's own tokens, or of those of all four ranks that share an expert; on the way out and back,
+    forward and backward."""
+    run = run_of(gathers)
+    assert run.model.moe is not None
+    tokens = ranks * run.training.seq_length / run.parallelism.tp
+    rows = tokens + tokens * run.model.moe.topk
+    expected = rows * run.model.hidden_size * 2 * run.model.num_layers
+    for name in ("permute", "permute backward", "unpermute", "unpermute backward"):
+        ops = every_op(lowered(run).programs.classes[0])
+        found = sum(n * op.work.bytes for op, n in ops if op.name == name and isinstance(op.work, Compute))
+        assert found == pytest.approx(expected)

@@ -6,19 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from precision_runs import run_of
 from small_scenarios import LOOPED, scenario
 
+from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.brief.search import Search
+from stepsim.sim.lowering.layers.amax import amax_group
+from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
+from stepsim.sim.lowering.layers.layer import backward_block, forward_block
 from stepsim.sim.plan.axes import LAYOUT
 from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.screen.tables import tables_of
+from stepsim.sim.plan.screen.times import ActionTimes, BlockName
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.simulate import simulate
+from stepsim.sim.simulate import build_cluster, simulate
 
 JOB: dict[str, Any] = {
     "model": {"num_layers": 8, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 131072}
@@ -177,3 +184,40 @@ def test_the_bound_of_any_order_where_whole_backwards_hide_exchanges(
         assert 0.5 * step_s < screen(space, within=float("inf")).bound_s[0] <= step_s * (1 + 1e-9)
         assert Search().floor_of(run) <= step_s * (1 + 1e-9)
         assert Search().least_of(run).step_time_s <= step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("group", ["tensor", "replicas"])
+def test_the_bound_of_a_step_counts_no_reduction_of_maxima(group: str) -> None:
+    """It may reach beyond the groups that layers of one table have in common, and is left out: the bound is
+    that of the step without it, and below the step with it."""
+    without, run = (
+        run_of("fp8", {"fp8_scaling": "delayed", "amax_group": one}, dp=4, tp=2) for one in ("none", group)
+    )
+    assert amax_group(run) is not None
+    assert amax_group(without) is None
+
+    def bound_s(one: Scenario) -> float:
+        return float(screen(space_of(one, fix={name: field_value(one, name) for name in LAYOUT})).bound_s[0])
+
+    step_s = simulate(run).step_time_s
+    assert step_s > simulate(without).step_time_s
+    assert 0.5 * step_s < bound_s(run) <= step_s
+    assert bound_s(run) == bound_s(without)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_compute_stream_is_idle_only_where_a_layer_communicates(tp: int) -> None:
+    """Never for less than nothing: of a layer without collectives for no time at all, however few SMs its
+    kernels have; of one that waits for tensor-parallel collectives for no longer than these take."""
+    run = scenario(gpu="H100-SXM5-80GB", interconnect="ib-ndr400-x8", tp=tp, dp=2, sequence_parallel=tp > 1)
+    profile = calibrated_profile(build_cluster(run).gpu, ())
+    space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
+    tables = tables_of(space, 0, profile)
+    times = ActionTimes(tables=tables, used=tables.layer)
+    for build in (forward_block, backward_block):
+        found = times.named(BlockName(build, LayerRun(kind=LayerKind())))
+        waits_s = found.alone - found.kernels
+        assert (waits_s > 0).all() == (tp > 1)
+        assert (found.idle >= 0).all()
+        assert (found.idle <= waits_s + 1e-12).all()
+        assert (found.idle > 0).all() == (tp > 1)

@@ -52,6 +52,16 @@ def test_a_recomputation_exchanges_nothing_again(dispatcher: str, early: bool) -
         assert replayed[name] == again[name] > 0
 
 
+def test_a_recomputation_asks_nobody_again_how_many_rows_will_come() -> None:
+    """The numbers of rows came with the forward's exchange: one exchange of counts a layer, with its
+    kernels, in place of two."""
+    again, replayed = (times_of(run_of(replays, moe_dispatcher="alltoall")) for replays in (False, True))
+    layers = run_of(True).model.num_layers
+    ops_of_an_exchange = 2  # the collective, and the kernels that read what it brought
+    assert replayed["token counts"] == ops_of_an_exchange * layers
+    assert again["token counts"] == 2 * ops_of_an_exchange * layers
+
+
 def test_nccl_leaves_the_rows_that_came_and_those_that_came_home() -> None:
     run = run_of(True, moe_dispatcher="alltoall")
     assert run.model.moe is not None
