@@ -191,7 +191,12 @@ class HostLinks:
         return ("nic", node, port), (tier, plane * (count // network.planes) + leaf)
 
     def nvlink(self, a: Ids, b: Ids) -> list[tuple[int, Ids]]:
-        """Family and local number of the NVLink links from GPUs ``a`` to GPUs ``b`` of the same domains."""
+        """The NVLink links that messages cross from GPUs ``a`` to GPUs ``b`` of the same domains, in order:
+        for each hop the family of links, and the links' numbers within it.
+
+        Through an NVSwitch there are two hops, out of ``a`` and into ``b``; between GPUs that are joined
+        directly there is one, whose link is counted by the peers of ``a``.
+        """
         if self.switched:
             return [(NVLINK_OUT, a), (NVLINK_IN, b)]
         per_node, size = self.cluster.gpus_per_node, self.peers + 1

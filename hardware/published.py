@@ -35,7 +35,12 @@ class Published:
     pxn: bool = True
 
     def check(self, gpu: str, gpus: int, gpus_per_node: int, interconnect: str) -> None:
-        """Raise ValueError for the first thing that the cluster does not have."""
+        """Refuse a job that the published cluster cannot hold.
+
+        Raises:
+            ValueError: the GPU, the GPUs of a host, the network or the number of GPUs is another one than
+                the cluster has; names the value and what the cluster has instead.
+        """
         most = self.nodes * self.gpus_per_node
         if gpu not in self.gpus:
             raise ValueError(f"{self.title} has {' or '.join(self.gpus)}, not {gpu}")
@@ -49,7 +54,7 @@ class Published:
             raise ValueError(f"{self.title} has {most} GPUs, fewer than the {gpus} of the job")
 
     def network(self, fabric: Options, interconnect: Ports, nodes: int) -> Tiers:
-        """All switches of the cluster, whatever part of it the job uses."""
+        """The switches and routes of the whole cluster as it was printed, however few hosts the job uses."""
         from .fabrics.clos import Clos
         from .fabrics.tiers import Tiers, tiers_of
 

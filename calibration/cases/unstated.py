@@ -28,12 +28,13 @@ def known_site(preset: str, interconnect: str, gpus: int) -> str:
 
 
 def known_engine(preset: str, zero: int, assumed: bool) -> str:
-    """The preset of Megatron-DeepSpeed whose source says nothing of ZeRO: that of its Megatron alone.
+    """The preset of a run: Megatron's of 2021 where it names Megatron-DeepSpeed and says nothing of ZeRO.
 
-    Without ``--deepspeed`` its model stands in Megatron's own DistributedDataParallel, and the optimizer is
-    Megatron's (microsoft/Megatron-DeepSpeed megatron/training.py, get_model, setup_model_and_optimizer).
-    vTrain describes its runs by what that class does with buckets, and no ZeRO (VIA-Research/vTrain
-    src/config.py, use_gradient_bucket; config/validation).
+    ``assumed``: the case took stage 0 because its source states none. Without ``--deepspeed`` its model
+    stands in Megatron's own DistributedDataParallel, and the optimizer is Megatron's
+    (microsoft/Megatron-DeepSpeed megatron/training.py, get_model, setup_model_and_optimizer). vTrain
+    describes its runs by what that class does with buckets, and no ZeRO (VIA-Research/vTrain src/config.py,
+    use_gradient_bucket; config/validation).
     """
     silent = preset == "megatron-deepspeed-2022" and assumed and zero == 0
     return "megatron-2021" if silent else preset

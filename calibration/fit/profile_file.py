@@ -71,7 +71,8 @@ class WrittenKernels(Protocol):
 
 
 class WrittenCurve(Protocol):
-    """A fitted collective: ``OwnCurve`` of ``own/collectives.py``."""
+    """A fitted collective: ``OwnCurve`` of ``own/collectives.py``. ``fitted`` has the constants with their
+    residuals, ``curve`` is what a profile holds of them: seconds over the payload."""
 
     @property
     def fitted(self) -> FittedCurve: ...

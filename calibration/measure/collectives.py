@@ -204,7 +204,11 @@ class _Bench:
         return max(1, round(size / _ELEMENT_BYTES / share)) * share * _ELEMENT_BYTES
 
     def sweep(self, kind: str, payloads: Sequence[int], groups: MeasuredGroups) -> None:
-        """Check, time and write one collective of every size."""
+        """Measure one collective at each of ``payloads`` bytes, and have rank 0 write a row for each.
+
+        Every result is checked first. Sizes are timed in turn, round by round, so that what drifts meanwhile
+        concerns all of them; a sample is the time of the slowest rank.
+        """
         works = [self.checked(kind, payload) for payload in payloads]
         calls = [self.calls(work) for work in works]
         samples: list[list[float]] = [[] for _ in works]

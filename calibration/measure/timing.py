@@ -111,7 +111,8 @@ def time_host_launch(device: str) -> Timing:
 
 
 def time_empty_kernel(device: str) -> Timing:
-    """Seconds of a kernel of one element in a queue of them; on a CPU, of the call."""
+    """Seconds of a kernel on one element, launched right behind others like it: what any kernel takes at
+    least. On a CPU, the seconds of a call on one element."""
     return timing([total_s / _TINY_LAUNCHES for _, total_s in _tiny_trains(device)])
 
 

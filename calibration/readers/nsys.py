@@ -84,7 +84,12 @@ def _read(path: Path, base: sqlite3.Connection, gpu: StatedGpu | None) -> Measur
 
 
 def device_of(path: Path, base: sqlite3.Connection) -> tuple[str, str | None]:
-    """What a report calls its GPU, and the catalogue's name of that, None where it has none."""
+    """The GPU of a report: by the name that the report gives it ("" if none), and by the catalogue's name
+    of it (None where the catalogue lacks it).
+
+    Raises:
+        ValueError: the report has no kernels.
+    """
     columns = _columns(base)
     if _KERNELS not in columns:
         raise ValueError(f"{path}: has no kernels; profile with nsys profile --trace cuda,nvtx")
@@ -192,7 +197,12 @@ class LaunchRanges(Generic[T]):
         self.threads: dict[int, list[tuple[int, int, T]]] = {}
 
     def add(self, where: str, start: object, end: object, thread: object, what: T) -> None:
-        """A range; in order of their starts. ValueError for what is not a time or not a thread."""
+        """Add a range of a host's thread, from ``start`` to ``end`` in nanoseconds, which stands for
+        ``what``. Ranges are to be added in the order of their starts.
+
+        Raises:
+            ValueError: a time or the thread is no number in its range; names ``where`` it stands.
+        """
         begin = whole(f"{where}: start", start, high=_LATEST_NS)
         stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
         self.threads.setdefault(_thread(where, thread), []).append((begin, stop, what))
@@ -202,7 +212,8 @@ class LaunchRanges(Generic[T]):
         return {thread: [one[0] for one in ranges] for thread, ranges in self.threads.items()}
 
     def around(self, correlation: int) -> tuple[T, int] | None:
-        """The innermost range around the launch, and its start. Asked once all ranges are there."""
+        """What the innermost range around a launch stands for, and the range's start in nanoseconds; None
+        where the launch is in no range. To be asked only when all ranges have been added."""
         thread, at = self.launches.get(correlation, (0, 0))
         ranges: Sequence[tuple[int, int, T]] = self.threads.get(thread, ())
         for start, end, what in reversed(ranges[: bisect_right(self._starts.get(thread, []), at)]):

@@ -38,7 +38,7 @@ class Grid:
 
 
 def overall_grid(summary: Summary) -> Grid:
-    """The acceptance set, and everything by trust."""
+    """A row of figures for the acceptance set, one for the cases of each trust, and one for all cases."""
     groups = {"acceptance set": summary.acceptance}
     groups |= {f"{trust} trust" if trust != "all" else "all": one for trust, one in summary.overall.items()}
     return _figures_grid("All sources", "set", groups.items())
@@ -50,7 +50,7 @@ def source_grid(summary: Summary, trust: str) -> Grid:
 
 
 def regime_grid(summary: Summary, trust: str) -> Grid:
-    """Figures of each regime that has rows of that trust."""
+    """A row of figures for each regime (scale, kind of model, ...) in which cases of that trust lie."""
     return _figures_grid(f"By regime, {trust} trust", "regime", _of_trust(summary.regimes, trust))
 
 

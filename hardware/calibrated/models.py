@@ -132,7 +132,7 @@ class TimedKernelBlock(_Block):
 
     @property
     def record(self) -> TimedKernel:
-        """The constants as the curves keep them."""
+        """The same constants as the record that GEMM curves are computed from."""
         return TimedKernel(fraction=self.fraction, shape=self.shape.record)
 
 

@@ -43,10 +43,12 @@ class Dragonfly:
 
     @property
     def groups(self) -> int:
+        """Groups of fully joined routers that hold all hosts; the last one may have places left."""
         return ceil(self.nodes / (self.routers * self.nodes_per_router))
 
     @property
     def trunk(self) -> int:
+        """Cables between each two groups: the global links of a group, shared out among all others."""
         return self.routers * self.global_links // (self.groups - 1) if self.groups > 1 else 0
 
     @property

@@ -39,7 +39,8 @@ def all_reduce(group: RankGroup) -> TransferPlan:
 
 
 def unfolded(ranks: int) -> int:
-    """p: the largest power of two that is not above n."""
+    """The largest power of two that is not above ``ranks``. So many ranks double and halve; each rank above
+    them is folded onto one of these before, and gets the result from it after."""
     return 1 << ranks.bit_length() - 1
 
 

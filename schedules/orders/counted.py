@@ -13,9 +13,10 @@ from .action import Action, ActionKind
 
 
 def counted(work: Iterable[tuple[int, ActionKind]], microbatches: float = math.inf) -> Iterator[Action]:
-    """An action for each (stage, kind), its microbatches counting up from 0 for each of them apart.
+    """Number the actions of an order whose microbatches are left to be counted.
 
-    Those beyond the first ``microbatches`` are left out.
+    Each (stage, kind) in ``work`` becomes an action on the next microbatch of that stage and kind, from 0 on.
+    Actions on microbatches beyond the first ``microbatches`` are left out.
     """
     next_one: Counter[tuple[int, ActionKind]] = Counter()
     for piece in work:

@@ -16,7 +16,9 @@ from ..orders.schedule import Shape, fixed_chunks
 
 
 def handcrafted_check(name: str, q: int) -> Callable[[Shape], None]:
-    """Refuse all but one chunk per rank and fewer microbatches than rank 0 holds, q(p-1) + 1."""
+    """The check of shapes for the handcrafted schedule ``name``, whose warm-up has ``q`` more forwards for
+    each rank below. It raises ValueError for more than one chunk per rank, and for fewer microbatches than
+    the q(p-1) + 1 that rank 0 holds at its peak."""
     one_chunk = fixed_chunks(name, 1)
 
     def check(shape: Shape) -> None:

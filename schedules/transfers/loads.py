@@ -45,7 +45,9 @@ def _apart(plan: TransferPlan, source: int, target: int) -> bool:
 
 
 def counted(plan: TransferPlan, network_steps: int) -> Loads:
-    """Loads of a plan without a closed form, counted from what every rank exchanges."""
+    """The loads of a plan that has no closed form of them: steps, and the payloads that the busiest rank
+    sends or receives within its node and over the network. ``network_steps``: how many of its steps cross
+    nodes."""
     local, network = plan.busiest("local"), plan.busiest("network")
     return Loads(
         steps=plan.steps,

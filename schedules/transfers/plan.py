@@ -40,7 +40,7 @@ class TransferPlan:
 
     @property
     def fraction(self) -> Fraction:
-        """Payload in one piece."""
+        """The share of the payload that one piece is."""
         return piece_fraction(self.collective, self.group, self.pieces)
 
     def flows(self, rank: int) -> tuple[PeerTransfer, ...]:

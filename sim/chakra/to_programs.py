@@ -98,6 +98,11 @@ class _Reader:
     last: dict[str, int] = field(default_factory=dict)
 
     def program(self) -> Program:
+        """The program whose ops are the calls of the trace, in the host's order.
+
+        Raises:
+            ValueError: a node lacks what our own traces have; names the file and the node.
+        """
         for call, nodes in self._calls():
             try:
                 self._op(call, nodes)

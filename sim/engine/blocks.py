@@ -195,8 +195,11 @@ class RepeatedRun:
 
 
 def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -> None:
-    """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
-    the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
+    """Write into ``scope`` what has begun and ended of a block by some moment of its replayed ``run``.
+
+    The moment is ``zero + since`` and the run began at ``zero + base`` (seconds). Ops that have ended get
+    their times, kernels in progress what they have left, all others stay as they are. What has ended is
+    decided by sums that all members of a group compute alike, so that they agree to the last bit.
     """
     at, ended, begun, left = zero + base, scope.end, run.begun, scope.left
     over = since + SLACK_S  # what takes no time too: members that ended now are past it

@@ -78,11 +78,12 @@ class Record:
         return self.start[r], self.begin[r], self.end[r], self.source[r]
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:
-        """Add a piece of op ``i``, repeated blocks."""
+        """Record one of the pieces in which op ``i`` of class ``r``, a row of repeated blocks, runs."""
         self.in_pieces.setdefault((r, i), []).append(piece)
 
     def add_whole(self, r: int, i: int, run: RepeatedRun, zero: float) -> None:
-        """Record that op ``i``, repeated blocks, ran as a whole; times of ``run`` count from ``zero``."""
+        """Record that op ``i`` of class ``r``, a row of repeated blocks, ran to its last block without
+        interruption, from block ``run.number`` on; times of ``run`` count from ``zero``."""
         if run.number:
             self.add_piece(r, i, Stretch(run, zero, len(run.runs)))
         else:
@@ -105,8 +106,12 @@ class Record:
         return self.at_once[r].get(i)
 
     def close(self, events: int, *, stopped: bool = False) -> None:
-        """The replay is over. Raises RuntimeError naming what waits for ever when not all ops have ended;
-        where a class has ``stopped``, the step has no end.
+        """End the record of a replay that took so many ``events``, and set the makespan.
+
+        Where a class has ``stopped`` and others wait for it, the makespan is infinite.
+
+        Raises:
+            RuntimeError: some ops have not ended although no class has stopped; names what waits for ever.
         """
         self.events = events
         if stopped and any(min(ends, default=0.0) < 0 for ends in self.end):
@@ -117,8 +122,8 @@ class Record:
         self.makespan_s = max(self.last_s, default=0.0)
 
     def calls(self, r: int, communicator: str) -> Sequence[int]:
-        """The collectives of class ``r``'s program over a communicator that joins classes, in order: those of
-        the same number meet.
+        """Indices of the collectives of class ``r`` over a communicator that joins classes, in the order of
+        its program. The n-th of one class is the same collective as the n-th of each other class.
         """
         program = self.programs.classes[r]
         if id(program) not in self._calls:

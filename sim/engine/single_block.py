@@ -50,7 +50,8 @@ class BlockPlace:
         self.block = self.repeated.row[self.number]
 
     def lead_s(self, now: float) -> float:
-        """How far the host is ahead of the first op of the block."""
+        """Seconds since the host has issued the first op of the block; negative where it has not yet,
+        infinite where everything is issued at once."""
         at = self.issued_at
         return math.inf if at is None else now - at - self.repeated.issued_s[self.number]
 

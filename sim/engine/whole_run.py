@@ -62,7 +62,8 @@ class WholeRun:
         rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, self._first_use
 
     def interrupt(self) -> None:
-        """Something happens that may interfere: blocks in progress hear of it in its place."""
+        """Go on block by block from now on, since something happens on the rank that may interfere with the
+        run: ``BlocksInProgress`` takes its place, in the state that the run is in."""
         at, run = self.zero, self.run
         blocks = self.blocks = BlocksInProgress(
             self.replay,

@@ -262,6 +262,7 @@ def unlike(doubt: Doubt, families: Iterable[Regime]) -> float:
 
 
 def is_outside(doubt: Doubt, families: Iterable[Regime]) -> bool:
-    """Whether a prediction is outside a measured range: no measured step is like it, or a twentieth of it
-    runs kernels or collectives beyond what was measured of them."""
+    """Whether a prediction lies outside what was measured: every family of measured steps differs from it in
+    something, or at least the share MUCH of its time is kernels or collectives beyond what was measured of
+    them."""
     return beyond_share(doubt) >= MUCH or unlike(doubt, families) > 0

@@ -201,7 +201,8 @@ def _covariance(
 
 
 def distances(kinds: Sequence[StepKind], others: Sequence[StepKind]) -> NDArray[np.float64]:
-    """``StepKind.distance`` of each of ``kinds`` to each of ``others``."""
+    """How unlike steps are: ``StepKind.distance`` of each of ``kinds`` (rows) to each of ``others``
+    (columns), all at once."""
     both = [*kinds, *others]
     sizes = np.log2(
         [

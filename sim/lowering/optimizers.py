@@ -54,7 +54,8 @@ class UpdatedPart:
     width: int = 4
 
     def state_bytes(self, software: Software, *, master: float = 0.0) -> float:
-        """Bytes that stay from step to step, with ``master`` bytes of FP32 weight for each element."""
+        """Bytes of optimizer state that stay from step to step. ``master`` is the bytes of an FP32 weight
+        that is kept for each element beside it."""
         return self.elements * (master + self._states(software)) + float(self.width) * self.factors
 
     def traffic(self, software: Software) -> tuple[float, int]:

@@ -103,7 +103,8 @@ def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
 
 
 def kinds(spec: ClusterSpec, gpu: Ids) -> Ids | None:
-    """The kind of GPU of every rank, by where the rank runs; None where there is only one kind."""
+    """The kind of GPU of every rank, whose GPUs are ``gpu``: 0 is the cluster's own kind, others count
+    ``cluster.other_gpus`` from 1. None where there is only one kind."""
     if not spec.other_gpus:
         return None
     found = np.zeros_like(gpu)

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def refuse_autocast(scenario: Scenario) -> None:
-    """Layouts, models and stacks whose FP32 parameters and residual stream nobody has described."""
+    """Refuse what is not modelled under torch.autocast: layouts, models and stacks of which nobody has
+    described what stays in FP32.
+
+    Raises:
+        NotSupported: names the field, its value, and the values that are modelled.
+    """
     if scenario.software.kernels.autocast:
         for field, value, known in _not_described(scenario):
             raise NotSupported(

@@ -111,7 +111,7 @@ class StepEnd:
         self.expert_gradients.flush(self.writer)
 
     def parameter_gather(self) -> ParameterGather:
-        """How this rank's updated parameters come back."""
+        """What gathers the parameters that other ranks have updated, at once or in buckets."""
         return ParameterGather(
             plan=self.plan,
             index=self.index,

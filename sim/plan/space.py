@@ -67,7 +67,8 @@ class Space:
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
-        """Values of each dotted field, one for each layout: integers, booleans, or objects."""
+        """By dotted field, the values of all layouts as one array, in the order of their numbers. Its type is
+        integer or boolean where all values are, else object."""
         return {name: array_of(self.values[name])[code] for name, code in self.codes.items()}
 
     def settings(self, i: int) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class Block:
 
     @cached_property
     def awaited(self) -> frozenset[int]:
-        """Ops that ops of other streams wait for."""
+        """Indices of the ops for which an op on another stream waits."""
         ops = self.ops
         return frozenset(i for op in ops for i in op.after if ops[i].stream != op.stream)
 

@@ -29,8 +29,9 @@ _DECIDES: dict[Moves, str] = {
 
 
 def check_document(machine: HardwareFile) -> dict[str, Any]:
-    """What is left out of each part, and what that costs: standard deviations of the logarithm of the time of
-    the part of a step that it decides."""
+    """What the description of a machine leaves out, as one JSON object: for each part (GPU, host, network)
+    the figures that were taken from elsewhere, and how unsure that makes a prediction. Doubts are standard
+    deviations of the logarithm of the time of that part of a step which the figure decides."""
     parts: dict[str, Any] = {}
     known = shipped_deviations()
     if machine.gpu:

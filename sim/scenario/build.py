@@ -142,6 +142,12 @@ class _Builder:
         self.problems: list[Problem] = []
 
     def fields(self, name: str) -> dict[str, Any]:
+        """The fields of the scenario called ``name`` unless the document names it, checked one by one and
+        together.
+
+        Raises:
+            ScenarioError: with every mistake of the document, not the first alone.
+        """
         self._check_keys()
         plain = with_fault_traces(self.tree, without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):

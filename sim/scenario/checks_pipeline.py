@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
-    """The layers can be placed on the pp * vpp chunks by the rule, or the given placement adds up."""
+    """Findings where the layers cannot be placed on the pp × vpp chunks by the rule of
+    ``parallelism.stage_split``, or where its given placement does not add up to them."""
     layers, chunks = model.num_layers, par.virtual_stages
     product = f"pp × vpp = {par.pp} × {par.vpp} = {chunks}"
     split = ("parallelism", "stage_split")

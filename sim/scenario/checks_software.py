@@ -81,8 +81,10 @@ _OF_XLA = (
 
 
 def xla_reads_what_is_its_own(stated: Lookup, software: Software) -> Iterator[Finding]:
-    """What a document says of XLA is for stacks that XLA compiles. ``stated`` finds what it says; a stack
-    without a preset says all that it has, as a preset does."""
+    """Findings for each fact of XLA that a document states of a stack that XLA does not compile.
+
+    ``stated`` gives the value of a field as the document has it, None where it is silent. A stack without a
+    preset is left alone: it states all of its fields, as a preset does."""
     kind = software.sharding.implementation
     if kind == "xla" or stated("software.preset") is None:
         return

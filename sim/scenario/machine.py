@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 def gpu_as_sold(spec: ClusterSpec) -> Gpu:
-    """The GPU of the catalogue or of the block's own description, joined as its host joins it."""
+    """The GPU of the cluster as its datasheet has it, from the catalogue or the block's own description, with
+    the NVLink of its host. ``gpu_of`` has the power limit and ``what_if`` besides."""
     gpu = get_gpu(spec.gpu) if isinstance(spec.gpu, str) else gpu_from(spec.gpu)
     return gpu_in(spec.node, gpu) if spec.node else gpu
 

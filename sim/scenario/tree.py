@@ -52,7 +52,7 @@ class TreeNode:
         return self.value
 
     def with_entries(self, entries: dict[str, TreeNode]) -> TreeNode:
-        """This mapping with other entries."""
+        """A mapping with ``entries`` in place of its own, at the same place in the file."""
         return replace(self, value=entries)
 
 

@@ -35,11 +35,11 @@ def cast_rows(builder: LayerBuilder, readers: int) -> None:
 
 
 def cast_row_gradients(builder: LayerBuilder, readers: int, sums: int) -> None:
-    """Append the casts of the gradients of these rows to FP32 (read, write), and their sums (read both, write
-    one).
+    """Append what torch.autocast does with the gradients of a norm's output, which ``readers`` GEMMs read:
+    each gradient is cast to FP32 (read, write), and they are added up (both read, one written).
 
-    ``sums`` of these additions are counted elsewhere in 16 bit, and taken off here. Compiled, the norm's
-    backward reads 16 bit.
+    ``sums`` of these additions are counted elsewhere as if they were in 16 bit; their bytes are taken off
+    here. Under torch.compile nothing is appended: the norm's backward reads 16 bit itself.
     """
     local = builder.local
     if not local.autocast or builder.software.kernels.torch_compile:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def layers_in_one_go(training: Training) -> int:
-    """Layers between two inputs that are kept, where layers are recomputed as a whole; else 1."""
+    """How many layers a checkpoint spans: only the input of the first of them is kept, and backward runs all
+    of them again at once. 1 unless ``training.recompute`` is uniform and says more."""
     recompute = training.recompute
     if isinstance(recompute, str) or recompute.method != "uniform":
         return 1

@@ -40,8 +40,9 @@ def add_biases(builder: LayerBuilder, *, experts: int, elements: float, weighted
 
 
 def add_biases_backward(builder: LayerBuilder, *, experts: int, elements: float, weighted: bool) -> None:
-    """Append the gradients of biases and routing weights, and the GEMM's output gradient, joined from the
-    experts'."""
+    """Append the gradients of ``experts`` biases, added to ``elements`` outputs of a grouped GEMM, and of the
+    routing weights where biases are ``weighted`` by them. Autograd makes the parts of the GEMM's output
+    gradient expert by expert, and joins them."""
     e = builder.local.element_bytes
     if not weighted:
         # sum over the rows of each expert (r e); join, which undoes the split (r e, w e)

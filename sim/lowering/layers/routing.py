@@ -146,7 +146,8 @@ def _few_tokens(scenario: Scenario) -> FewTokens | None:
 
 
 def dropped_share(scenario: Scenario) -> float:
-    """Share of the copies of tokens that find no place at their expert."""
+    """The share of all copies of tokens that experts drop, since their capacity is full: what each expert's
+    load (over the mean of all) has above ``moe.capacity_factor``, in the mean of experts. 0 without one."""
     moe = scenario.model.moe
     if moe is None or moe.capacity_factor is None:
         return 0.0

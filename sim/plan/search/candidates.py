@@ -70,7 +70,9 @@ class Layouts(Protocol):
 
 
 class Screening(Protocol):
-    """A screening: what the fullest rank needs and has, and what no step is shorter than, by number."""
+    """What a screening knows of each layout, by its number: the bytes that its fullest rank needs
+    (``needed_bytes``) and has (``capacity_bytes``), and the seconds that no step of it is shorter than
+    (``bound_s``)."""
 
     @property
     def needed_bytes(self) -> NDArray[np.float64]: ...

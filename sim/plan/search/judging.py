@@ -257,7 +257,8 @@ class Judging:
                 yield done
 
     def arrived(self) -> dict[int, JudgedLayout]:
-        """What workers did ahead and nobody has asked for yet, by number."""
+        """Replays that workers did ahead of the search and that it has not asked for yet, by number of
+        layout."""
         return {i: judged for i, judged in self._at_hand.items() if i not in self.known}
 
     def _is_at_hand(self, number: int) -> bool:

@@ -233,7 +233,8 @@ class LayoutSearch:
         return found
 
     def next_in_turn(self, limit: int) -> list[int]:
-        """The ``limit`` layouts that a search of all begins with."""
+        """Numbers of the first ``limit`` layouts in the order of a search of all: the scenario's own first,
+        then those with the least bounds."""
         return in_turn(self.bound, self._first)[:limit]
 
     def first_of(self, within: NDArray[np.bool_], count: int) -> list[int]:

@@ -21,10 +21,12 @@ CHECKED = ("gpu", "nic", "switch", "host")
 
 
 def noticed_after(notice: Notice, fault: Fault, stream: Random) -> float:
-    """Seconds from the fault until someone knows: the earliest applicable way of ``notice.order``.
+    """Seconds from a fault until it is noticed, by the first of the ways in ``notice.order`` that can notice
+    it.
 
-    A hang has no error: only the watchdog ends it, and then its error is noticed like any other. Always one
-    draw.
+    A hang raises no error, so only the watchdog ends it; what the watchdog raises is then noticed like any
+    other error. ``stream`` is drawn from once whatever comes out (the phase of health checks), and for the
+    law of the whole delay where the document gives one.
     """
     phase = stream.random()
     if notice.fixed:

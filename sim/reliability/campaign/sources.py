@@ -88,13 +88,13 @@ class Poisson:
         return unit
 
     def swapped(self, node: int, now: float, factor: float) -> None:
-        """Units have no age and are alike."""
+        """Nothing changes: a new host is like the old one, and failures without memory know no age."""
 
     def rest(self, node: int, now: float) -> None:
-        """Units have no age."""
+        """Nothing changes: failures without memory know no age."""
 
     def go_on(self, node: int, now: float) -> None:
-        """Units have no age."""
+        """Nothing changes: failures without memory know no age."""
 
 
 class Weights:
@@ -143,10 +143,10 @@ class Frail:
         self.total = self.weights.total
 
     def rest(self, node: int, now: float) -> None:
-        """Units have no age."""
+        """Nothing changes: failures without memory know no age."""
 
     def go_on(self, node: int, now: float) -> None:
-        """Units have no age."""
+        """Nothing changes: failures without memory know no age."""
 
 
 class Renewal:

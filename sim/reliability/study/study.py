@@ -85,11 +85,11 @@ class Study:
         return [one.wall_s for one in self.outcomes if one.ended == "goal"]
 
     def mean(self, field: str) -> Estimate:
-        """Mean of a number that every outcome has."""
+        """The mean, with its interval, of the number that each outcome has under the name ``field``."""
         return mean_of([float(getattr(one, field)) for one in self.outcomes], self.confidence)
 
     def pooled(self, field: str) -> list[float]:
-        """A list that every outcome has, of all of them."""
+        """The lists that outcomes have under the name ``field``, joined into one."""
         return [value for one in self.outcomes for value in getattr(one, field)]
 
     def counts(self, field: str) -> dict[str, float]:

@@ -43,7 +43,7 @@ class Worth:
 
 
 def fault_variants(plan: CampaignPlan, failures: Sequence[str]) -> Iterator[Variant]:
-    """Each kind that has struck, switched off."""
+    """The campaign without each of the kinds of fault in ``failures``, one kind at a time."""
     for name in failures:
         yield Variant(f"no {name}", "fault", replace(plan, off=plan.off | {name}))
 

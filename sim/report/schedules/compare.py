@@ -63,12 +63,13 @@ class ComparedSchedule:
 
     @property
     def messages(self) -> float:
-        """Between ranks, per microbatch, both ways."""
+        """Messages between all ranks of the pipeline, per microbatch, forward and backward."""
         return messages_per_microbatch(self.done.rank_of, self.done.shape)
 
     @property
     def p2p_volume(self) -> float:
-        """Messages, which are all of one size, over those of 1F1B; 1 where that has none."""
+        """Bytes of messages over those of 1F1B on as many ranks; all messages have one size, so that they are
+        counted. 1 on one rank, where 1F1B sends none."""
         plain = 2 * (self.done.shape.ranks - 1)
         return self.messages / plain if plain else 1.0
 

@@ -51,7 +51,11 @@ def _is_variable(settings: Settings, name: str) -> bool:
 
 
 def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = "") -> None:
-    """GPU type, GPUs of a host and network; asks for what nobody says."""
+    """Put the machine of a run into its draft: the type of GPU, GPUs of a host and of an NVLink domain, and
+    the network. What neither files nor given facts say becomes a question.
+
+    ``known_gpu`` is the type that the files imply where none is given, and ``origin`` says where from.
+    """
     draft = settings.draft
     name = settings.text(*GPU) if any(settings.given.get(one) is not None for one in GPU) else known_gpu
     if name is None:

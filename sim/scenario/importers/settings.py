@@ -118,7 +118,8 @@ class Settings:
         self.draft.put(path, value, self.origin(*names, default=default))
 
     def text(self, *names: str, default: str | None = None) -> str | None:
-        """The value as text. An open variable is asked for."""
+        """The value of the first of ``names`` that is set, as text; ``default`` where none is. A value that
+        is a shell variable which nobody has set becomes a question of the draft, and counts as not set."""
         found = self.setting(*names)
         if found is None or self.asks(found):
             return default

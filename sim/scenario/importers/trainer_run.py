@@ -46,7 +46,8 @@ def starts_trainer(file: SourceFile) -> bool:
 
 
 def settings_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None]:
-    """All that the files say of one run, and the launch that a script among them is."""
+    """All settings of one run by name, and the command that a script among its files starts (None without
+    one). Files are read first, then the command: what it says counts where both say something."""
     settings = Settings(found={}, given=job.given, draft=draft)
     for file in (*filter(is_accelerates, job.files), *filter(has_arguments, job.files)):
         settings.found |= file.settings()
