@@ -26,7 +26,11 @@ class PredictedUnread:
 
 
 def predicted_unread(report: Report, *, jobs: int = 1) -> list[PredictedUnread]:
-    """One run of each family of which neither prediction is refused."""
+    """The step of one run of each family, predicted as it is and as if nobody had read its trainer's code.
+
+    Runs of which either prediction is refused are left out. ``moved`` is the logarithm of the first step over
+    the second. ``jobs`` processes share the predictions.
+    """
     known = [(row, unread) for row in _one_a_family(report) if (unread := as_unread(row.case)) is not None]
     predictions = predictions_of([unread for _, unread in known], jobs=jobs)
     found = []

@@ -61,7 +61,7 @@ def all_reduce(group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """See all_reduce."""
+    """Steps, and payloads through the busiest NVLink and NIC, as all_reduce and its halves have them."""
     del collective
     local = group.local
     return Loads(

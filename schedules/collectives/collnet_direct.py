@@ -78,7 +78,8 @@ def _delivery(collective: CollectiveKind, group: RankGroup, pieces: int) -> Tran
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """See the plans; every rank's NIC carries a share of L."""
+    """Steps, and payloads through the busiest NVLink and NIC: an all_reduce passes the node twice, and every
+    rank's NIC carries one share of L."""
     local, reduces = group.local, collective is CollectiveKind.ALL_REDUCE
     within = 2 if reduces else 1
     return Loads(

@@ -68,7 +68,7 @@ def _plan(collective: CollectiveKind, group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """See the plans."""
+    """Steps, and payloads through the busiest NVLink and NIC, of one round or, for an all_reduce, of two."""
     rounds, local, nodes = 2 if collective is CollectiveKind.ALL_REDUCE else 1, group.local, group.nodes
     return Loads(
         steps=rounds * (local - 1 + nodes - 1),

@@ -62,7 +62,7 @@ def all_to_all(group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """See all_to_all."""
+    """Steps, and payloads through the busiest NVLink and NIC, as all_to_all has them."""
     del collective
     local, nodes = group.local, group.nodes
     return Loads(

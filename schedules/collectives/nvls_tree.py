@@ -72,7 +72,7 @@ def all_reduce(group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """Up and down; see all_reduce."""
+    """Steps, and payloads through the busiest NVLink and NIC, of the way up and the way down."""
     del collective
     levels, local = height(group.nodes), group.local
     return Loads(

@@ -35,7 +35,8 @@ def send_recv(group: RankGroup) -> TransferPlan:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """One message each, across the network at the last rank of a node."""
+    """One step and one payload, through the NVLink of each rank, and through a NIC at the last rank of a
+    node."""
     del collective
     crosses = group.nodes > 1
     return Loads(

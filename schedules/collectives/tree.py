@@ -67,7 +67,7 @@ def _depth(group: RankGroup) -> int:
 
 
 def loads(collective: CollectiveKind, group: RankGroup) -> Loads:
-    """Up and down; see all_reduce."""
+    """Steps, and payloads through the busiest NVLink and NIC, of the way up and the way down."""
     del collective
     local, most = group.local, group.most
     # With fewer heads than ranks some link of the node is in the chains of all of them.

@@ -78,12 +78,13 @@ class _Calls:
         self.instructions.append(RunAction(self.actions[kind][iteration]))
 
     def block(self, *parts: MessagePart | None) -> None:
-        """One call that the rank waits for."""
+        """Append one call that sends and receives ``parts`` (None: nothing), and for which the rank waits."""
         if present := tuple([part for part in parts if part]):
             self.instructions.append(MessageGroup(present, blocking=True))
 
     def post(self, kind: ActionKind, send: Send | None, recv: Recv | None) -> None:
-        """One call that nobody waits for yet; the send before it in this direction is waited for instead."""
+        """Append one call for which the rank does not wait yet; it waits for the send before it in this
+        direction instead."""
         if present := tuple([part for part in (send, recv) if part]):
             self.instructions.append(MessageGroup(present, blocking=False))
         self.await_send(kind)

@@ -87,7 +87,8 @@ def mirrored(plan: TransferPlan, collective: CollectiveKind) -> TransferPlan:
 
 
 def in_sequence(collective: CollectiveKind, *plans: TransferPlan) -> TransferPlan:
-    """One plan after another on the same group and pieces."""
+    """The plan of a collective that is these plans one after another, all on the same group and pieces: its
+    steps and its traffic are the sums of theirs."""
     group, pieces = plans[0].group, plans[0].pieces
     assert all(plan.group == group and plan.pieces == pieces for plan in plans)
 

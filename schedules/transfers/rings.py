@@ -14,7 +14,8 @@ Blocks = Sequence[range]
 
 
 def ring_all_gather(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[PieceTransfer]:
-    """In step s, member r passes on block r-s."""
+    """The transfers of an all_gather around a ring, from step ``start`` on. In step s of n-1, member r passes
+    block r-s on to the next member; ``blocks[r]`` are the pieces that member r has at the beginning."""
     n = len(members)
     for s in range(n - 1):
         for r in range(n):
@@ -22,7 +23,8 @@ def ring_all_gather(members: Sequence[int], blocks: Blocks, start: int = 0) -> I
 
 
 def ring_reduce_scatter(members: Sequence[int], blocks: Blocks, start: int = 0) -> Iterator[PieceTransfer]:
-    """In step s, member r adds its share to block r-1-s and passes it on; block r comes home last."""
+    """The transfers of a reduce_scatter around a ring, from step ``start`` on. In step s of n-1, member r
+    adds its share to block r-1-s and passes it on; member r gets the sum of block r in the last step."""
     n = len(members)
     for s in range(n - 1):
         for r in range(n):

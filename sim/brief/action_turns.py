@@ -65,7 +65,7 @@ class ActionTurns:
     first: Sequence[int]
 
     def place_of(self, action: Action) -> int:
-        """Where an action is."""
+        """The place of an action among the rows of all actions in turn."""
         return self.places[action.stage, action.kind][action.microbatch]
 
 

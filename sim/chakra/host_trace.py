@@ -67,7 +67,7 @@ class _Reader:
     made: dict[int, int] = field(default_factory=dict)
 
     def add(self, one: Mapping[str, Any]) -> None:
-        """One node, which comes behind all with smaller numbers."""
+        """Read one node of the file; nodes are to come in the order of their numbers."""
         name, values = str(one.get("name", "")), self._values(one, "inputs")
         if _GROUPS in name:
             self._read_groups(values)

@@ -37,7 +37,9 @@ class Repricing:
         return self.there.kernel_s(flops, size) if self.rule == "flops" and (flops or size) else stated_s
 
     def collective(self, node: TraceNode, stated: Transfer) -> Transfer:
-        """A collective between the ranks of its group; one of a rank alone as it is."""
+        """What a collective takes on the other cluster between the ranks of its group; a group of one rank
+        keeps what is stated. It stays by as much slower than its price as it was on the cluster of the
+        trace."""
         ranks = self.groups.get(node.text("pg_name"), ())
         if len(ranks) < 2:
             return stated
@@ -47,7 +49,7 @@ class Repricing:
         return _moved(stated, *(one.collective(kind, handed, ranks) for one in (self.here, self.there)))
 
     def message(self, rank: int, node: TraceNode, stated: Transfer) -> Transfer:
-        """One end of a message of ``rank``."""
+        """What a message takes on the other cluster, of which ``node`` is the end that ``rank`` posts."""
         ends = node.ends(rank)
         return _moved(stated, *(one.message(stated.bytes, *ends) for one in (self.here, self.there)))
 

@@ -61,7 +61,7 @@ class FlowsBeside(NamedTuple):
     delays_s: tuple[float, ...] = ()
 
     def moving(self) -> FlowsBeside:
-        """The same flows after their latencies, when all of them move."""
+        """The same flows without delays: as they are once their latencies have passed."""
         return FlowsBeside(self.demands)
 
 

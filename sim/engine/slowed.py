@@ -44,7 +44,8 @@ class Slowed:
     demands: dict[int, Demand] = field(default_factory=dict)
 
     def add(self, demand: Demand, link: Link, seconds: float, rate: float) -> None:
-        """One stretch at a constant rate."""
+        """Add a stretch of so many seconds in which ``link`` held ``demand`` at ``rate``, in payload bytes
+        per second."""
         self.demands[id(demand)] = demand
         sums = self.sums.get((id(demand), link))
         if sums is None:

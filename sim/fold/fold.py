@@ -70,7 +70,11 @@ def folded(
 
 
 def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
-    """One class per rank. Raises ValueError above ``MOST_RANKS``."""
+    """The step with every rank in a class of its own, as it is without folding.
+
+    Raises:
+        ValueError: there are more than ``MOST_RANKS`` ranks.
+    """
     world = lowered.plan.scenario.world_size
     if world > MOST_RANKS:
         raise ValueError(

@@ -179,7 +179,7 @@ class ProcessGroups:
         return ranks
 
     def coordinates(self, rank: int, axes: tuple[str, ...]) -> dict[str, int]:
-        """Where a rank is along all axes of a cut."""
+        """The coordinate of a rank along each axis of the cut that has these ``axes``, counted from 0."""
         grid = self.grids[_cut_along(axes)]
         place = np.unravel_index(int(np.argmax(grid == rank)), grid.shape)
         return {axis: int(number) for axis, number in zip(axes, place, strict=True)}

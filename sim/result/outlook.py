@@ -29,7 +29,8 @@ class Outlook:
 def outlook(
     scenario: Scenario | None, tokens_per_step: float, step_time_s: float, gpus: int
 ) -> Outlook | None:
-    """None when no scenario names a token budget."""
+    """How many steps of ``step_time_s`` a scenario's token budget takes, and what that is in days, GPU-hours
+    and money. None without a scenario, or where ``training.tokens`` is not stated."""
     if scenario is None or (tokens := scenario.training.tokens) is None:
         return None
     steps = float(tokens / tokens_per_step)

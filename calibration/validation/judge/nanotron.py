@@ -43,7 +43,7 @@ def measured_mfu(row: ValidatedCase) -> float:
 
 
 def by_nodes(rows: Sequence[ValidatedCase]) -> list[Cell]:
-    """One cell for each number of hosts."""
+    """Errors of the step time by how many hosts a run had: one cell for each number of hosts."""
     counts = sorted({_nodes(row) for row in judged(rows)})
     return [
         cell

@@ -36,7 +36,7 @@ class SlowestRanks:
     times: ShardedTimes
 
     def ranks(self, rows: Codes) -> Codes:
-        """For each layout, the pipeline rank of its slowest rank."""
+        """For each layout in ``rows``, the place in the pipeline of the rank whose groups take longest."""
         return self.tables.pipeline_ranks(self._places(rows))
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:

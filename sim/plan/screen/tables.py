@@ -206,7 +206,8 @@ class ScreenTables:
         return self.placed[number]
 
     def pipeline_ranks(self, rows: Codes) -> Codes:
-        """For each layout, the pipeline rank of the rank whose groups are known."""
+        """For each layout in ``rows``, the place in the pipeline of the rank whose groups its figures are
+        for: rank 0, or the slowest rank where that is asked for."""
         found: Codes = np.array([self.pipeline_rank[int(number)] for number in self.group[rows]])
         return found
 

@@ -36,7 +36,7 @@ class CaseVerdict:
     note: str = ""
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The verdict as one JSON object, field by field."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 

@@ -61,12 +61,16 @@ class TimedSchedule:
 
     @cached_property
     def stage_to_rank(self) -> tuple[int, ...] | None:
-        """None where it depends on the microbatch."""
+        """The rank of each stage; None where it depends on the microbatch, as in DualPipe."""
         return stage_to_rank(self.rank_of, self.shape)
 
 
 def timed(schedule: Schedule, shape: Shape) -> TimedSchedule:
-    """Raises ValueError, in the schedule's own words, for shapes that it does not take."""
+    """A schedule of that shape, timed by itself.
+
+    Raises:
+        ValueError: the schedule does not take the shape; in its own words.
+    """
     _refuse_no_work(shape)
     orders = schedule.orders(shape)
     return TimedSchedule(

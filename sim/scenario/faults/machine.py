@@ -58,7 +58,8 @@ class Machine:
 
     @property
     def counts(self) -> Counts:
-        """For checking targets."""
+        """How many units there are of each scope, and how many of one scope another has: by these the targets
+        of faults are checked."""
         scopes = ("gpu", "rank", "node", "nic", "link", "rail", "leaf", "spine", "rack", "power")
         return Counts(
             total={scope: self.units(scope) for scope in scopes},

@@ -56,7 +56,7 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """For messages and comments."""
+        """The name of the file without its folder, as messages and comments give it."""
         return self.path.name
 
     @property
