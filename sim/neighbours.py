@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .engine.observed import of_first_classes
+from .engine.observed_job import of_first_classes
 from .engine.replay import replay
 from .estimate import check_work, programs_work, step_work
 from .fold.fold import MOST_CLASSES, Folded, folded, unfolded

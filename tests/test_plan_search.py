@@ -16,12 +16,12 @@ from small_plans import FIX, answer, small
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.search import front_search, searching
 from stepsim.sim.plan.search.best_first import Ranked, best_first
+from stepsim.sim.plan.search.choice_certainty import CONTENDERS, contenders
 from stepsim.sim.plan.search.front import front_of, hopeful
 from stepsim.sim.plan.search.judged import ReplayOf
 from stepsim.sim.plan.search.judging import Answering, Judging
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.searching import LayoutSearch, Wishes
-from stepsim.sim.plan.search.sure import CONTENDERS, contenders
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.simulate import simulate
 

@@ -11,9 +11,9 @@ from small_experts import with_experts
 from stepsim.schedules.orders.action import Action, Step
 from stepsim.schedules.orders.schedule import Schedule, Shape
 from stepsim.schedules.pipeline import get, names
-from stepsim.sim.brief.pairs import period_of_pairs, turn_of_pairs
 from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import extended, of_length
+from stepsim.sim.brief.steady_pairs import period_of_pairs, turn_of_pairs
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fold import folded

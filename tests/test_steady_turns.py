@@ -17,7 +17,7 @@ from stepsim.schedules.orders.action import Action
 from stepsim.sim.brief.pace import ActionPaces, periods_until_paced
 from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import Extended, of_length, shortened
-from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
+from stepsim.sim.brief.steady_turns import Turns, fewest_microbatches, period_of_turns, turns_of
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.fold import folded

@@ -22,7 +22,7 @@ from ...schedules.orders.action import Action, Overlap, parts
 from ..lowering.common_to_layouts import Tables, ordered_by
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
-from ..lowering.slowest import ways_exchange_s
+from ..lowering.slowest_groups import ways_exchange_s
 from ..lowering.without_messages import ranks_without_messages
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..scenario.sharding import sharding_rule

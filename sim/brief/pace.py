@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..lowering.plan import StepPlan
     from ..program.program import Block
-    from .turns import Turns
+    from .steady_turns import Turns
 
 ONE_PACE = 1e-7
 """Relative difference between the periods of ranks that keep one pace."""

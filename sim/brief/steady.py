@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..scenario.schedules import traits_of
-from .pairs import enough_for_pairs, period_of_pairs, turn_of_pairs
 from .period import Period, period_of
-from .turns import fewest_microbatches, microbatches_until_hosts_bind, period_of_turns, turns_of
+from .steady_pairs import enough_for_pairs, period_of_pairs, turn_of_pairs
+from .steady_turns import fewest_microbatches, microbatches_until_hosts_bind, period_of_turns, turns_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
     from ..scenario.models import Scenario
-    from .turns import Turns
+    from .steady_turns import Turns
 
 MOST_ACTIONS = 300
 """Actions of all pipeline ranks together up to which a step is always replayed whole."""
@@ -31,7 +31,7 @@ WORTH_IT = 2
 """A step is shortened to half of it at most: if the short one is not steady yet, its replay comes on top."""
 
 WORTH_TRYING = 1.2
-"""The same factor where turns are compared (turns.py): such steps are nearly always steady."""
+"""The same factor where turns are compared (steady_turns.py): such steps are nearly always steady."""
 
 MUCH_LONGER = 4
 """Where nothing says why a step is not steady, the next attempt is so many times as long, if the whole step
@@ -78,8 +78,8 @@ def extended(
 def _by_pairs(
     scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
 ) -> Extended[Run]:
-    """Shorten a step whose full pipelines run pairs (pairs.py). A step that is not steady, because hosts may
-    still be ahead of their GPUs, is followed by one twice as long."""
+    """Shorten a step whose full pipelines run pairs (steady_pairs.py). A step that is not steady, because
+    hosts may still be ahead of their GPUs, is followed by one twice as long."""
     few, all_, turn = enough_for_pairs(scenario), scenario.num_microbatches, turn_of_pairs(scenario)
     worth_it = WORTH_TRYING
     while few * worth_it <= all_:

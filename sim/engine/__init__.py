@@ -14,5 +14,5 @@ Read replay.py first, which starts every stream, and then by subject:
   running_work.py, own_rates.py and single_block.py (one block, with or without flows of its rank);
 - changes within a step (faults): changes.py;
 - what is read afterwards: record.py, accounting.py (time by cause), critical_path.py, bounds.py (links that
-  limit), host_lead.py, period.py (step time), observed.py (one of several jobs).
+  limit), host_lead.py, period.py (step time), observed_job.py (one of several jobs).
 """

@@ -3,7 +3,7 @@
 Read lower.py first (``make_plan``, ``lower``), then plan.py and pipeline.py. By subject:
 
 - who is in which group, and where it is placed: process_groups.py, placed_groups.py, placements.py,
-  communicators.py, slowest.py;
+  communicators.py, slowest_groups.py;
 - what things cost: machines.py, pricing.py, communication.py, host_prices.py, profiled_costs.py (for
   schedules that search);
 - a pipeline rank's program: pipeline.py, actions.py and layers/, messages.py and message_sizes.py,

@@ -27,7 +27,7 @@ from ...lowering.plan import StepPlan
 from ...lowering.pricing import kernel_pricing
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
-from ...lowering.slowest import IN_LAYERS, ways_exchange_s
+from ...lowering.slowest_groups import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of

@@ -7,7 +7,7 @@ Read plan.py first, which is the whole of planning in one function, then searchi
   (Pareto fronts of time, memory and cost);
 - replays: judging.py (each layout at most once), judged.py (what one replay says), workers.py, on_ray.py,
   journal.py (what an interrupted plan goes on from);
-- the answer: layout_plan.py, certificate.py (what was proven), shown.py, words.py (a layout in a few words),
-  alternatives.py (what other layouts lose), bold.py (a faster layout that may not fit), sure.py (how sure the
+- the answer: layout_plan.py, certificate.py (what was proven), shown.py, layout_in_words.py, alternatives.py
+  (what other layouts lose), bold.py (a faster layout that may not fit), choice_certainty.py (how sure the
   choice is), goodput.py (under faults), emission.py (whether a framework's files can say a layout).
 """

@@ -21,12 +21,12 @@ from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
+from .choice_certainty import contenders, sure_of, unbounded_contenders
 from .front_search import front, replay_front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .objective import Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
-from .sure import contenders, sure_of, unbounded_contenders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,9 +14,9 @@ from ...figures import seconds
 from .alternatives import Loser
 from .certificate import Certificate
 from .judged import JudgedLayout
+from .layout_in_words import short
 from .searching import Wishes
 from .shown import BoldChoice, Choice, FrontPoint
-from .words import short
 
 if TYPE_CHECKING:
     import pandas as pd

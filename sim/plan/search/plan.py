@@ -27,10 +27,10 @@ from .findings import Findings
 from .journal import Journal, answer_key
 from .judged import ReplayOf
 from .judging import Answering, Judging
+from .layout_in_words import short
 from .layout_plan import LayoutPlan
 from .objective import Objective, PlanLimits, check_counted
 from .searching import LayoutSearch, Wishes
-from .words import short
 from .workers import POOL_ABOVE_S, Local, Workers, nothing_to_prepare
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 from ....hardware.files import make_folder_of, write_text
 from ...figures import gigabytes, seconds
 from ...plan.fields import field_value
+from ...plan.search.layout_in_words import short
 from ...plan.search.layout_plan import LayoutPlan, written
 from ...plan.search.shown import Choice
-from ...plan.search.words import short
 from ...scenario.errors import ScenarioError
 from ...scenario.models import Scenario
 

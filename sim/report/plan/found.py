@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...figures import count, gigabytes, seconds
 from ...plan.questions.find import FIELDS, FoundValue, Sought, Tried
 from ...plan.refused import reasons
+from ...plan.search.layout_in_words import short
 from ...plan.search.layout_plan import written
-from ...plan.search.words import short
 from .. import captions
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...figures import GB, gigabytes, seconds
+from ...plan.search.layout_in_words import short, told
 from ...plan.search.layout_plan import LayoutPlan, ReplayedLayout
-from ...plan.search.words import short, told
 from .. import captions
 from ..drawing import chart
 

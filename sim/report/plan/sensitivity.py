@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...figures import TIMES, gigabytes, seconds
 from ...plan.questions.sensitivity import Sensitivity
-from ...plan.search.words import short
+from ...plan.search.layout_in_words import short
 from ...result.result import fit_words
 from .. import captions
 from ..drawing import chart

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...figures import chance, count, gigabytes, percent, seconds
 from ...plan.questions.sweep import FieldPoint, FieldSweep, point_row
-from ...plan.search.words import short
+from ...plan.search.layout_in_words import short
 from .. import captions
 from ..drawing import chart, palette
 from ..rows_file import plain_cell, write_rows

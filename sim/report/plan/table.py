@@ -13,10 +13,10 @@ from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
 from ...plan.refused import reasons, told_left_out
 from ...plan.search.alternatives import Loser
+from ...plan.search.layout_in_words import short
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
 from ...plan.search.shown import BoldChoice, Choice
-from ...plan.search.words import short
 from ...scenario.price import price_of
 from .. import captions
 from .command import command

@@ -2,7 +2,7 @@
 
 Microbatches enter from both ends, or pass each rank on two ways. Once the pipeline is full, each rank runs a
 pair for either way in turn, and nothing else until it drains. So all ranks are cut as far from the middle of
-their pairs, and again a turn later (turns.py says why that shows the whole step).
+their pairs, and again a turn later (steady_turns.py says why that shows the whole step).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..program.program import RepeatedBlocks
 from ..scenario.schedules import traits_of
-from .turns import period_between
+from .steady_turns import period_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
