@@ -26,6 +26,7 @@ from .sharding.rows import CountedBlocks, Moves, Rows
 from .sharding.traffic import ShardGroup, ShardTraffic
 from .sharding.units import Piece, Unit, pieces
 from .state.timeline import Buffers
+from .updates.gradients import COPY_HOST_S
 
 if TYPE_CHECKING:
     from .overlapped import OverlappedBlocks
@@ -267,6 +268,7 @@ def sharded_actions_by(plan: StepPlan, rule: ShardingRule) -> ShardedActions:
         reduce_bytes=software.gradients.reduce_grad_bytes or local.grad_bytes,
         parameter_bytes=local.stream_bytes,
         host_s=plan.costs.host_collective_s,
+        turn_s=COPY_HOST_S * plan.profile.steps.host * plan.cluster.node.launch_factor if rule.lists else 0.0,
         offload=offload_of(plan),
     )
     rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.blocks.begin))

@@ -28,6 +28,7 @@ from .checks import is_known, names_exist
 from .checks_software import (
     broadcasts_are_of_zero1,
     experts_are_there,
+    lists_are_of_deepspeeds_third_stage,
     scaling_is_read,
     xla_reads_what_is_its_own,
 )
@@ -201,6 +202,9 @@ class _Builder:
                 self._add(finding.path, finding.message)
         if parallelism:
             for finding in broadcasts_are_of_zero1(lookup_in(plain), parallelism):
+                self._add(finding.path, finding.message)
+        if parallelism and software:
+            for finding in lists_are_of_deepspeeds_third_stage(lookup_in(plain), parallelism, software):
                 self._add(finding.path, finding.message)
         return ScenarioParts(
             model=model, cluster=cluster, parallelism=parallelism, training=training, software=software

@@ -70,6 +70,21 @@ def broadcasts_are_of_zero1(stated: Lookup, parallelism: Parallelism) -> Iterato
         )
 
 
+def lists_are_of_deepspeeds_third_stage(
+    stated: Lookup, parallelism: Parallelism, software: Software
+) -> Iterator[Finding]:
+    """Lists of a tensor a rank are of DeepSpeed's ZeRO-3. ``stated`` finds what the document says; a stack
+    without a preset says all that it has, as a preset does."""
+    path, kind, zero = "software.sharding.lists", software.sharding.implementation, parallelism.zero
+    if not stated(path) or stated("software.preset") is None or (kind == "deepspeed" and zero == 3):
+        return
+    yield Finding(
+        path=tuple(path.split(".")),
+        message=f"true is of DeepSpeed's ZeRO-3, and software.sharding.implementation is {kind},"
+        f" parallelism.zero {zero}; leave it out, or set implementation: deepspeed and zero to 3",
+    )
+
+
 _OF_XLA = (
     "profile_guided",
     "combine_gather_bytes",

@@ -69,7 +69,11 @@ class ShardingRule:
       Parameters of fewer than ``persistent`` elements are not sharded.
     - How far ahead: at most ``live`` elements are gathered before their turn. ``in_turn``: nothing is; the
       first matrix of a layer is gathered before it, and the others while it computes. ``waits``: compute
-      waits for each reduction; ``gathers_alone``: and for each gather. ``products_each``: a scheduler that
+      waits for each reduction; ``gathers_alone``: and for each gather. ``lists``: and the host waits as well,
+      before and behind each of them, so that nothing runs while Python makes a list of a tensor a rank
+      (DeepSpeed of 2021: partition_parameters.py, _allgather_param and _reduce_scatter_gradient; stage3.py,
+      _synchronize_communication; pull request 1188: "the async version is not async at all", issue 1069:
+      prefetches were skipped). ``products_each``: a scheduler that
       knows no times lets one collective overlap so many GEMMs, and compute waits for collectives without
       GEMMs to hide them; 0: no such scheduler.
     - Buffers: ``reduce_bucket`` elements are reduced together (0: a unit at a time). ``copies_out``: gathered
@@ -97,6 +101,7 @@ class ShardingRule:
     in_turn: bool = False
     waits: bool = False
     gathers_alone: bool = False
+    lists: bool = False
     products_each: int = 0
     by_matrices: bool = False
     combine_gathers: float = math.inf
@@ -147,14 +152,17 @@ def _deepspeed(scenario: Scenario) -> ShardingRule:
     if scenario.parallelism.pp > 1:
         reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
         raise NotSupported("parallelism.zero", reason)
-    overlaps = software.gradients.overlap_grad_reduce
+    lists = sharding.lists and zero == 3
+    overlaps = software.gradients.overlap_grad_reduce and not lists
     return ShardingRule(
         gathers="each" if zero == 3 else "never",
         regathers=zero == 3,
-        together=sharding.prefetch_elements,
+        together=0.0 if lists else sharding.prefetch_elements,
         live=sharding.max_live_elements,
         reduce_bucket=software.gradients.bucket(),
         copies_in=True,
+        copies_out=lists,
+        lists=lists,
         gathers_alone=not overlaps,
         waits=not overlaps,
         persistent=sharding.persistent_elements if zero == 3 else 0.0,

@@ -32,7 +32,8 @@ class ShardTraffic:
     """What collectives of sharded data parallelism cost.
 
     ``gather_bytes`` and ``reduce_bytes`` are bytes of an element on the wire, ``parameter_bytes`` of one in
-    memory, before a unit's ``narrow``; ``host_s`` is what each call takes the host.
+    memory, before a unit's ``narrow``; ``host_s`` is what each call takes the host, and ``turn_s`` each turn
+    of a loop of Python that makes its list, where it takes a list of a tensor a rank.
     """
 
     rule: ShardingRule
@@ -44,6 +45,7 @@ class ShardTraffic:
     reduce_bytes: int
     parameter_bytes: int
     host_s: float
+    turn_s: float = 0.0
     offload: Offload | None = None
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
@@ -53,7 +55,12 @@ class ShardTraffic:
         large = unit.name == "layer" and unit.sharded > self.rule.together
         calls, expert_calls = (self.rule.calls, self.rule.expert_calls) if large else (1, 1)
         return tuple(
-            self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
+            self._listed(
+                self._op(
+                    "parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes
+                ),
+                group,
+            )
             for group, elements, calls in (
                 (self.shards, unit.elements * unit.narrow, calls),
                 (self.experts, unit.experts * unit.narrow_experts, expert_calls),
@@ -76,8 +83,13 @@ class ShardTraffic:
             if elements <= 0:
                 continue
             if group.ranks > 1:
+                lists = self.rule.calls if unit.name == "layer" else 1
                 found += tuple(
-                    self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket)
+                    self._listed(
+                        self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),
+                        group,
+                        lists,
+                    )
                     for size in self._reduced_together(unit, elements)
                 )
             elif self._copies(group).ranks > 1:
@@ -185,6 +197,15 @@ class ShardTraffic:
 
     def _over(self, copies: ShardGroup, elements: float) -> Op:
         return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
+
+    def _listed(self, op: Op, group: ShardGroup, lists: int = 1) -> Op:
+        """The op of a collective with the time before it in which Python makes its ``lists``; copies out of
+        and into what they are flattened to run beside NCCL, or are counted by their bytes."""
+        if not self.rule.lists or not isinstance(op.work, Collective):
+            return op
+        transfer = op.work.transfer
+        transfer = replace(transfer, latency_s=transfer.latency_s + lists * group.ranks * self.turn_s)
+        return op._replace(work=replace(op.work, transfer=transfer))
 
     def _op(self, name: str, kind: str, group: ShardGroup, size: float, bucket: float = 0.0) -> Op:
         """A collective of ``size`` bytes, or its share of one larger collective of ``bucket`` bytes, which

@@ -78,6 +78,11 @@ class ShardingSoftware(SoftwareGroup):
         default=math.inf,
         description="no prefetch beyond so many gathered parameters (DeepSpeed max_live_parameters)",
     )
+    lists: bool = Field(
+        default=False,
+        description="deepspeed: each matrix is gathered into a list of a tensor a rank, and reduced from one,"
+        " which Python makes while nothing runs, and nothing is fetched ahead (DeepSpeed of 2021)",
+    )
     persistent_elements: Elements = Field(
         default=0.0,
         description="smaller parameters are never sharded (DeepSpeed param_persistence_threshold)",
