@@ -1,4 +1,4 @@
-"""Tokens whose experts follow one another: which ranks and hosts they visit, and what their exchanges take."""
+"""Tokens whose experts follow one another: which ranks and hosts they visit, how long exchanges take."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_all_ranks_get_the_same() -> None:
 @pytest.mark.parametrize(("dispatcher", "less"), [("deepep", True), ("hybridep", True), ("alltoall", False)])
 def test_exchanges_by_ranks_take_less_and_those_by_rows_as_long(dispatcher: str, less: bool) -> None:
     def exchanges_s(routing: str) -> float:
-        run = with_experts(moe_dispatcher=dispatcher, routing=routing, num_experts=64, topk=4, seq_length=8192)
+        run = with_experts(
+            moe_dispatcher=dispatcher, routing=routing, num_experts=64, topk=4, seq_length=8192
+        )
         works = [op.work for op in expert_collectives(lowered(run), "ep")]
         return sum(work.transfer.solo_s for work in works if isinstance(work, Collective))
 

@@ -113,8 +113,8 @@ class Visits:
 def visits(router: Router, placement: GroupPlacement) -> Visits:
     """Expected visits of a token of a group that holds the experts evenly."""
     if router.in_turn:
-        each = visited_in_turn(router.experts, router.topk, (1,) * placement.ranks)
-        return Visits(domains=sum(_domain_hits(router, placement)), gpus=sum(each))
+        shares = visited_in_turn(router.experts, router.topk, (1,) * placement.ranks)
+        return Visits(domains=sum(_domain_hits(router, placement)), gpus=sum(shares))
     domains, gpus = _reach(router, placement)
     hits = _domain_hits(router, placement)
     each = domains * placement.ranks / placement.domains if placement.parts else domains * placement.fewest
