@@ -64,9 +64,9 @@ def step_counts(scenario: Scenario) -> StepCounts:
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
     from .lowering.layers.kinds import layer_kinds
-    from .lowering.layers.moe import weights_rows
     from .lowering.layers.recompute import kept_operators
     from .lowering.layers.stages import build_stages
+    from .lowering.layers.weighted_rows import weights_rows
     from .lowering.recomputed_flops import recomputed_layer_flops
 
     model, training = scenario.model, scenario.training

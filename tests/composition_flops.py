@@ -68,10 +68,10 @@ def parts_again(run: Scenario, layer: LayerRun) -> set[str]:
 
 
 def reads_rows(run: Scenario) -> bool:
-    """Whether the backward of weighting the rows that experts send back reads them, as torchtitan's does."""
+    """Whether the backward of weighting the rows that experts give reads them, as torchtitan's does."""
     kernels = run.software.kernels
-    library = run.software.exchange.moe_dispatcher == "alltoall" and not uses_torch_operators(run.software)
-    return kernels.weighted_rows and library
+    dispatched = run.software.exchange.moe_dispatcher in ("alltoall", "deepep")
+    return kernels.weighted_rows and dispatched and not uses_torch_operators(run.software)
 
 
 def _but_kept(names: Iterable[str], recompute: frozenset[str], *, fused: bool, rows_read: bool) -> set[str]:

@@ -92,6 +92,19 @@ def test_each_model_of_torchtitan_had_a_list_of_what_it_keeps() -> None:
         assert at(made.document, "training.recompute") == expected
 
 
+def test_torchtitan_takes_experts_in_turn_where_it_forces_balance() -> None:
+    text = TITAN.replace('"llama3"', '"qwen3"').replace('"8B"', '"30B-A3B"')
+    forced = "[debug]\nmoe_force_load_balance = true\n"
+
+    def routing(more: str, of: str = text) -> object:
+        return imported(titan(more, of), {"gpus": "8"}).document["training"].get("routing")
+
+    assert routing("expert_parallel_degree = 4\n" + forced) == "in_turn"
+    assert routing("expert_parallel_degree = 4\n") is None
+    assert routing(forced) is None
+    assert routing(forced, TITAN) is None
+
+
 def test_torchtitan_of_2024_has_other_tables_and_counts_microbatches() -> None:
     text = TITAN.replace("local_batch_size = 4", "batch_size = 32\ntensor_parallel_degree = 1").replace(
         "[parallelism]", "[experimental]"

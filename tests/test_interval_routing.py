@@ -64,10 +64,28 @@ def test_uneven_routing_only_lengthens_the_interval() -> None:
 
 def test_what_is_known_of_the_router_leaves_no_such_doubt() -> None:
     assert not reach(step(routing="forced"))
+    assert not reach(step(routing="in_turn"))
     assert not reach(step(routing={"kind": "zipf", "exponent": 0.2}))
     assert not reach(step(EXPERTS | {"capacity_factor": 1.0}))
     assert not reach(step(ep=1))
     assert not reach(step(None, ep=1))
+
+
+@pytest.mark.parametrize(
+    ("framework", "assumed", "routing"),
+    [
+        ("NeMo AutoModel (FSDP2, TE, DeepEP)", [], "in_turn"),
+        ("torchtitan (FSDP2; DeepEP)", [], "in_turn"),
+        ("torchtitan (FSDP2; DeepEP)", ["software.balanced_routing"], "forced"),
+        ("Megatron core (DeepEP dispatcher)", [], "forced"),
+    ],
+)
+def test_who_forces_balance_by_taking_experts_in_turn(
+    framework: str, assumed: list[str], routing: str
+) -> None:
+    said = {"software.framework": framework, "software.year": 2025, "software.balanced_routing": True}
+    case = case_document({"model.moe": MOE, "assumed": assumed} | said)
+    assert scenario_document(build(case))["training"]["routing"] == routing
 
 
 @pytest.mark.parametrize(("stated", "routing"), [(True, "forced"), (False, None), (None, None)])

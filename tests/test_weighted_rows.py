@@ -27,7 +27,7 @@ def test_rows_that_are_weighted_at_home_come_home_again() -> None:
     weighted = ("weight rows", "rows in FP32 again", "weight rows backward")
     assert of_names(False, *weighted) == 0
     assert of_names(True, *weighted) == 3 * combines
-    assert of_names(True, *weighted, moe_dispatcher="deepep") == 0
+    assert of_names(True, *weighted, moe_dispatcher="hybridep") == 0
 
 
 def test_weighted_rows_move_56_bytes_an_element_more() -> None:
@@ -75,3 +75,41 @@ def test_weighted_rows_are_operators_of_torch_and_made_again_by_one_cast() -> No
     again = ops["rows in FP32 again"].work
     assert isinstance(again, Compute)
     assert again.bytes == 6 * 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
+
+
+def test_deepeps_rows_are_weighted_where_their_experts_are() -> None:
+    """In 16 bits: a product forward, two backward and a sum."""
+
+    def of(weighted: bool) -> dict[str, list[Compute]]:
+        found: dict[str, list[Compute]] = {}
+        run = moe_run("none", weighted_rows=weighted, moe_dispatcher="deepep")
+        for op, _ in every_op(lowered(run).programs.classes[0]):
+            if isinstance(op.work, Compute):
+                found.setdefault(op.name, []).append(op.work)
+        return found
+
+    run = moe_run("none")
+    elements = run.training.seq_length * run.training.micro_batch * 2 * run.model.hidden_size
+    plain, weighted = of(False), of(True)
+    names = {"weight rows": 4, "weight rows backward": 4, "row weights' gradient": 8}
+    assert weighted.keys() - plain.keys() == names.keys()
+    assert {name: weighted[name][0].bytes / elements for name in names} == names
+
+
+def test_deepeps_rows_are_kept_in_16_bits_and_made_again_by_the_second_product() -> None:
+    def held(weighted: bool, recompute: Any) -> float:
+        run = moe_run(recompute, weighted_rows=weighted, moe_dispatcher="deepep")
+        plan = lowered(run).plan
+        return activation_bytes(plan.local, plan.scenario.software).layer(plan.stages[0].runs[0]).kept
+
+    run = moe_run("none")
+    rows = 2 * run.training.seq_length * run.training.micro_batch * run.model.hidden_size
+    assert held(True, "none") - held(False, "none") == 2 * rows
+    by_operators = {"kind": "operators", "keep": ["every_second_mm"]}
+    assert held(True, by_operators) == held(False, by_operators)
+
+    def products(weighted: bool) -> int:
+        again = with_experts(recompute=by_operators, weighted_rows=weighted, moe_dispatcher="deepep")
+        return sum(n for op, n in every_op(lowered(again).programs.classes[0]) if op.name == "expert fc2")
+
+    assert products(True) == 2 * products(False)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ...sim.scenario.presets import WITHOUT_CUDNN
 from ...sim.scenario.software import get_software
 from ...sim.scenario.software.software import grouped
-from .case import CaseSoftware
+from .case import Case, CaseSoftware
 from .framework_text import (
     combined_bytes,
     dispatcher_said,
@@ -44,6 +44,12 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 LOSS_COMPILED = ("torchtitan-2025",)
 """Presets whose loss is torch.compile's, and torch's cross_entropy of FP32 logits where a run compiles
 nothing (pytorch/torchtitan components/loss.py, build_cross_entropy_loss: ``if training.compile``)."""
+
+BALANCED_IN_TURN = ("automodel-2025", "torchtitan-2025")
+"""Presets whose forced balance gives each token the experts that follow those of the token before
+(NVIDIA-NeMo/Automodel nemo_automodel/components/moe/layers.py at 01883b41, FakeBalancedGate; torchtitan
+models/moe/moe.py, _debug_force_load_balance_routing, as in NousResearch/torchtitan at 16c94e8c). Megatron
+core draws logits at random (core/transformer/moe/moe_utils.py, RandomSTE)."""
 
 SAME_NAME = (
     "torch_compile",
@@ -81,6 +87,15 @@ def model_facts(software: CaseSoftware) -> dict[str, Any]:
 def training_facts(software: CaseSoftware) -> dict[str, Any]:
     """What a case's framework's text says of the training itself."""
     return fields_said("training", software.framework) | document_length(software.framework)
+
+
+def routing_said(case: Case) -> dict[str, str]:
+    """How the router of a case was forced to balance, where its source says that it was."""
+    if not case.model.moe or not case.software.balanced_routing:
+        return {}
+    known = "software.balanced_routing" not in case.assumed
+    in_turn = known and preset_of(case.software) in BALANCED_IN_TURN
+    return {"routing": "in_turn" if in_turn else "forced"}
 
 
 def software_document(

@@ -14,7 +14,7 @@ from ...sim.scenario.blocks import ClusterSpec
 from ...sim.scenario.machine import cluster_of, slurm_segment
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import model_facts, preset_of, software_document, stage_split, training_facts
+from .preset import model_facts, preset_of, routing_said, software_document, stage_split, training_facts
 from .recipes import fields_instead, recipe_fields, recipe_order
 from .unstated import (
     CHECKED,
@@ -127,7 +127,7 @@ def _training(case: Case, preset: str, software: Mapping[str, Any]) -> dict[str,
         | {key: getattr(layout, key) for key in TRAINING}
         | {"micro_batch": sequences, "precision": precision}
         | training_facts(case.software)
-        | ({"routing": "forced"} if case.model.moe and case.software.balanced_routing else {})
+        | routing_said(case)
     )
 
 

@@ -118,4 +118,10 @@ def _router(scenario: Scenario) -> Router:
     moe = scenario.model.moe
     if moe is None:
         return Router(experts=1, topk=1, copies=1.0)
-    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies_of(moe), node_limit=moe.node_limit)
+    return Router(
+        experts=moe.num_experts,
+        topk=moe.topk,
+        copies=copies_of(moe),
+        node_limit=moe.node_limit,
+        in_turn=scenario.training.routing == "in_turn",
+    )

@@ -7,7 +7,8 @@ each GPU that has one. Knows bytes and rates; not what experts compute.
 
 How many hosts and GPUs a token visits is the expectation over a balanced router: its experts are drawn
 without repetition from those of all hosts, or of ``node_limit`` hosts. Where domains hold different numbers
-of ranks, experts, tokens and NICs are shared out alike, and the busiest NIC decides.
+of ranks, experts, tokens and NICs are shared out alike, and the busiest NIC decides. Benchmarks that take
+experts in turn (``Router.in_turn``) send a token to neighbours, and so to few ranks.
 
 References:
     NCCL: hardware.md section 3.4 and algorithms.py. DeepEP: github.com/deepseek-ai/DeepEP, README
@@ -18,7 +19,9 @@ References:
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from .collectives import collective_transfer
@@ -87,12 +90,16 @@ _LATENCY_S = 3.0e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
-    """Where tokens may go: ``topk`` of ``experts``, on at most ``node_limit`` hosts, ``copies`` of each."""
+    """Where tokens may go: ``topk`` of ``experts``, on at most ``node_limit`` hosts, ``copies`` of each.
+
+    ``in_turn``: to the ``topk`` that follow those of the token before, whatever a limit of hosts says.
+    """
 
     experts: int
     topk: int
     copies: float
     node_limit: int | None = None
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,9 @@ class Visits:
 
 def visits(router: Router, placement: GroupPlacement) -> Visits:
     """Expected visits of a token of a group that holds the experts evenly."""
+    if router.in_turn:
+        shares = visited_in_turn(router.experts, router.topk, (1,) * placement.ranks)
+        return Visits(domains=sum(_domain_hits(router, placement)), gpus=sum(shares))
     domains, gpus = _reach(router, placement)
     hits = _domain_hits(router, placement)
     each = domains * placement.ranks / placement.domains if placement.parts else domains * placement.fewest
@@ -116,6 +126,8 @@ def visits(router: Router, placement: GroupPlacement) -> Visits:
 
 def _reach(router: Router, placement: GroupPlacement) -> tuple[int, int]:
     """Domains that a token may go to, and how many experts these hold in the mean."""
+    if router.in_turn:
+        return placement.domains, router.experts
     least = math.ceil(router.topk * placement.domains / router.experts)  # a token's experts must have room
     domains = min(placement.domains, max(least, router.node_limit or placement.domains))
     return domains, router.experts * domains // placement.domains
@@ -125,6 +137,8 @@ def _domain_hits(router: Router, placement: GroupPlacement) -> list[float]:
     """For each domain, the probability that a token is sent there, of tokens that may be."""
     _, reachable = _reach(router, placement)
     parts = placement.parts or (placement.fewest,) * placement.domains
+    if router.in_turn:
+        return list(visited_in_turn(router.experts, router.topk, parts))
     return [
         hit_probability(reachable, part * router.experts // placement.ranks, router.topk) for part in parts
     ]
@@ -142,6 +156,26 @@ def _nic_copies(router: Router, placement: GroupPlacement) -> float:
         there * (placement.ranks - part) / part for there, part in zip(visited, placement.parts, strict=True)
     )
     return max(sum(visited) - min(visited), *into)
+
+
+@lru_cache(maxsize=64)
+def visited_in_turn(experts: int, topk: int, parts: tuple[int, ...]) -> tuple[float, ...]:
+    """For each of ``parts``, which hold experts in proportion and one after the other, the share of tokens
+    that go there, where each goes to the ``topk`` experts that follow those of the token before.
+
+    >>> visited_in_turn(128, 8, (1,) * 8) == (1 / 8,) * 8
+    True
+    >>> visited_in_turn(256, 8, (1,) * 64) == (2 / 64,) * 64
+    True
+    """
+    ends = [sum(parts[: last + 1]) * experts // sum(parts) for last in range(len(parts))]
+    turns = experts // math.gcd(experts, topk)
+    hits = [0] * len(parts)
+    for turn in range(turns):
+        chosen = {(turn * topk + one) % experts for one in range(topk)}
+        for part in {bisect_right(ends, expert) for expert in chosen}:
+            hits[part] += 1
+    return tuple(hit / turns for hit in hits)
 
 
 def hit_probability(experts: int, here: int, topk: int) -> float:

@@ -346,11 +346,13 @@ class Training(ScenarioBlock):
         Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),
     ] = Field(default="none", description="what backward runs again: docs/memory.md")
     routing: Annotated[
-        Annotated[Literal["balanced", "forced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
+        Annotated[Literal["balanced", "forced", "in_turn"], Tag("~name")]
+        | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
     ] = Field(
         default="balanced",
-        description="how tokens spread over experts; forced: evenly, as a benchmark makes its router do",
+        description="how tokens spread over experts; forced: evenly, as a benchmark makes its router do;"
+        " in_turn: evenly, each token to the experts that follow those of the token before",
     )
     optimizer: OptimizerSpec = Field(
         default=OptimizerSpec(), description="what updates the weights: docs/memory.md"

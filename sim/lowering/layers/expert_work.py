@@ -33,6 +33,7 @@ from .local_shape import LocalShape
 from .pointwise import activation, activation_backward
 from .quantise import quantise, transpose
 from .recompute import NOTHING, Recompute
+from .weighted_rows import weight_rows_of_experts, weight_rows_of_experts_backward
 
 WEIGHT_BYTES = 4
 """Of the router's weight of a row, in FP32 (``--moe-router-dtype``)."""
@@ -49,13 +50,20 @@ def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
     """From the input of the experts' second GEMM on, up to the rows as they go back; without the second
     ``product`` where that is kept."""
     builder = builder.outside_graphs()
-    local = builder.local
-    if product:
-        _grouped(builder, _matrices(local)[1], "forward")
-    _pad(builder, "unpad rows")
-    _biases(builder, _matrices(local)[1], "forward")
+    second_product(builder, product=product)
+    weight_rows_of_experts(builder)
     _sort(builder, "sort by source")
     _etp(builder, "reduce_scatter")
+
+
+def second_product(builder: LayerBuilder, *, product: bool = True) -> None:
+    """Append the experts' second GEMM and its biases, or these alone where its output is kept."""
+    builder = builder.outside_graphs()
+    second = _matrices(builder.local)[1]
+    if product:
+        _grouped(builder, second, "forward")
+    _pad(builder, "unpad rows")
+    _biases(builder, second, "forward")
 
 
 def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
@@ -88,6 +96,7 @@ def experts_backward(
     local = builder.local
     _etp(builder, "all_gather")
     _sort(builder, "sort by source backward")
+    weight_rows_of_experts_backward(builder)
     first, second = _matrices(local)
     _biases(builder, second, "backward")
     _pad(builder, "pad rows backward")

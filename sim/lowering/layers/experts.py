@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...network.token_exchange import hit_probability
+from ...network.token_exchange import hit_probability, visited_in_turn
 from .routing import busiest_share, distinct_loads, experts_with_rows
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Experts:
     all ranks (routing.py); ``busiest``: the rows of its fullest expert over the mean of its experts;
     ``idle``: how many of its experts have no rows. ``dropless``: there is no capacity, so that the number of
     rows is unknown until the router has run. ``in_groups``: the router first chooses groups of experts.
+    ``in_turn``: each token goes to the experts that follow those of the token before.
     ``gathered``: tensor-parallel ranks whose tokens the layer gathers before its router (1: none); the ranks
     that share an expert then each have all rows from the beginning, and exchange none among themselves.
     """
@@ -43,6 +44,7 @@ class Experts:
     idle: int = 0
     dropless: bool = True
     in_groups: bool = False
+    in_turn: bool = False
     gathered: int = 1
 
     @property
@@ -69,7 +71,10 @@ class Experts:
         return tokens * self.copies * self.etp * self.load
 
     def visited(self) -> float:
-        """Ranks that a token goes to in the mean, if any expert is as likely as the others."""
+        """Ranks that a token goes to in the mean, if any expert is as likely as the others, or as they
+        follow one another."""
+        if self.in_turn:
+            return sum(visited_in_turn(self.total, self.topk, (1,) * self.ep))
         return self.ep * hit_probability(self.total, self.held, self.topk)
 
     def rows_each(self, tokens: int) -> int:
@@ -118,5 +123,6 @@ def experts_of(scenario: Scenario) -> Experts | None:
         idle=moe.num_experts - experts_with_rows(scenario) if par.ep == 1 else 0,
         dropless=moe.capacity_factor is None,
         in_groups=moe.node_limit is not None,
+        in_turn=scenario.training.routing == "in_turn",
         gathered=par.tp if scenario.software.exchange.experts_gather_tokens else 1,
     )

@@ -36,6 +36,7 @@ from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .norms import norm
 from .recompute import NOTHING, Recompute
+from .weighted_rows import weight_rows_at_home, weight_rows_at_home_backward
 
 TOKENS = "tokens"
 """Kind of the exchange that brings tokens to experts and back; its payload is one copy of the tokens."""
@@ -208,7 +209,7 @@ def unpermute(builder: LayerBuilder) -> None:
     if uses_torch_operators(software):
         return_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
-        _weight_rows(builder)
+        weight_rows_at_home(builder)
         move_rows(builder, "unpermute", _permuted(local))
     _scatter_tokens(builder, "token reduce_scatter")
     if experts.shared_ffn:
@@ -224,38 +225,7 @@ def unpermute_backward(builder: LayerBuilder) -> None:
         return_rows_backward(builder, local_experts(local))
     elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "unpermute backward", _permuted(local))
-        _weight_rows_backward(builder)
-
-
-def weights_rows(software: Software) -> bool:
-    """Whether rows are weighted when they are home; those that DeepEP or HybridEP brings are not."""
-    own = uses_torch_operators(software) or software.exchange.moe_dispatcher != "alltoall"
-    return software.kernels.weighted_rows and not own
-
-
-def _weight_rows(builder: LayerBuilder) -> None:
-    if not weights_rows(builder.software):
-        return
-    elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; product with the weights r w; back r w
-    builder.memory("weight rows", elements * (e + 4 + 4 + 4 + 4 + e), launches=3)
-
-
-def weight_rows_again(builder: LayerBuilder) -> None:
-    """What the gradient of weighted rows reads: these in FP32."""
-    builder.memory("rows in FP32 again", _elements_sent(builder.local) * (builder.local.element_bytes + 4))
-
-
-def _weight_rows_backward(builder: LayerBuilder) -> None:
-    if not weights_rows(builder.software):
-        return
-    elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; of rows r w; of weights: product r r w, summed r; back r w
-    builder.memory("weight rows backward", elements * (e + 4 + 8 + 16 + 4 + e), launches=5)
-
-
-def _elements_sent(local: LocalShape) -> float:
-    return float(local_experts(local).sent(local.norm_tokens) * local.hidden)
+        weight_rows_at_home_backward(builder)
 
 
 def _gather_tokens(builder: LayerBuilder, name: str) -> None:

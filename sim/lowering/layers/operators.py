@@ -19,16 +19,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .attention_core import attention_forward
-from .expert_work import first_half, second_half
+from .expert_work import first_half, second_half, second_product
 from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
-from .moe import await_exchange, exchange, route, weight_rows_again, weights_rows
+from .moe import await_exchange, exchange, route
 from .norms import head_norms, norm, norm_quantises
 from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward
 from .recompute import Recompute, keeps, keeps_attention
+from .weighted_rows import weight_rows_at_home_again, weights_rows_at_home, weights_rows_of_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,15 @@ def _experts_again(
     if not arrived:
         await_exchange(builder, exchange(builder, "dispatch"))
     first_half(builder, product="expert fc1" not in kept)
-    if weights_rows(builder.software):  # their gradient reads them: all of the experts' forward runs
+    if weights_rows_of_experts(builder.software):  # their gradient reads them as the second GEMM gave them
+        second_product(builder, product="expert fc1" not in kept)
+    if weights_rows_at_home(
+        builder.software
+    ):  # and these when they are home: all of the experts' forward runs
         second_half(builder, product="expert fc1" not in kept)
         if not arrived:
             await_exchange(builder, exchange(builder, "combine"))
-        weight_rows_again(builder)
+        weight_rows_at_home_again(builder)
 
 
 def _branches_again(builder: LayerBuilder, kept: dict[str, Product], *, cast: bool) -> None:

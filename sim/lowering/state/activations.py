@@ -19,11 +19,11 @@ from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
 from ..layers.loss import logits_bytes
-from ..layers.moe import weights_rows
 from ..layers.operators import kept_products
 from ..layers.pointwise import clamps_apart
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
 from ..layers.stages import Stage
+from ..layers.weighted_rows import kept_weighted_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,11 +322,9 @@ def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) 
 
 
 def _weighted_rows(local: LocalShape, software: Software) -> dict[str, float]:
-    """Rows of experts in FP32, which the gradients of the router's weights read where torch multiplies both
-    (moe.py, weights_rows)."""
-    if local.experts is None or not weights_rows(software):
-        return {}
-    return {"weighted rows": 4.0 * local.experts.sent(local.norm_tokens) * local.hidden}
+    """Rows of experts, which the gradients of the router's weights read where torch multiplies both."""
+    kept = kept_weighted_rows(local, software)
+    return {"weighted rows": kept} if kept else {}
 
 
 def _heads_to_be_normed(local: LocalShape, software: Software) -> float:

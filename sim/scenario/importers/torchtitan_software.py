@@ -117,6 +117,7 @@ def put_software(settings: Settings, old: bool) -> None:
     compiled = _put_compilation(settings, old)
     _put_early_stop(settings)
     _put_exchanges(settings, compiled)
+    _put_forced_balance(settings)
     _refuse_others(settings)
     _put_optimizer(settings, old)
 
@@ -164,6 +165,16 @@ def _put_exchanges(settings: Settings, compiled: bool) -> None:
         *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
     )
     settings.put("software.exchange.cp_comm", method, *rotate, default=f"{DEFAULT}: allgather")
+
+
+def _put_forced_balance(settings: Settings) -> None:
+    """Put that experts are taken in turn (models/moe/moe.py, _debug_force_load_balance_routing).
+
+    That is told of experts over ranks alone: others exchange nothing, and no rank waits for another's.
+    """
+    names = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
+    if settings.flag(*names) and settings.draft.get("parallelism.ep", 1) > 1:
+        settings.put("training.routing", "in_turn", *names)
 
 
 def _refuse_gathered_logits(settings: Settings) -> None:

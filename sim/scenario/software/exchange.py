@@ -91,8 +91,8 @@ class ExchangeSoftware(SoftwareGroup):
     arrivals_indexed_by_torch: bool = Field(
         default=False,
         description="with moe_dispatcher deepep: torch's indexing by masks says which rows go to which"
-        " expert, and the host waits for a dispatch, and for the experts' backward (Megatron core without"
-        " --enable-experimental or --moe-permute-fusion)",
+        " expert, and the host waits for a dispatch, and for the experts' backward (torchtitan; Megatron core"
+        " without --enable-experimental or --moe-permute-fusion)",
     )
     deepep_elastic: bool = Field(
         default=False,

@@ -110,8 +110,9 @@ class KernelSoftware(SoftwareGroup):
     )
     weighted_rows: bool = Field(
         default=False,
-        description="rows of experts that are home are cast to FP32, weighted by the router and cast back, by"
-        " operators of torch's whose gradient reads them (torchtitan where score_before_experts is false)",
+        description="torch's operators weight rows of experts, and their gradient reads these: cast to FP32"
+        " when NCCL has brought them home, in 16 bits before DeepEP does (torchtitan, score_before_experts"
+        " false)",
     )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
