@@ -57,6 +57,22 @@ def test_a_trainer_that_holds_logits_has_them_beside_all_that_the_loss_makes(tp:
         assert bill.terms["logits"] == TOKENS * VOCABULARY / tp * (others + holds) * 4
 
 
+@pytest.mark.parametrize("sequences", [1, 2, 4])
+def test_metrics_copy_logits_of_several_sequences(sequences: int) -> None:
+    """Of one sequence all but the last token are in one piece; a copy is of the type that the head gave."""
+    wide: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256}
+    held, steps_s = list[float](), list[float]()
+    for copies in (False, True):
+        kernels = {"cross_entropy": "fused", "logits_fp32": True, "metrics_copy_logits": copies}
+        run = scenario(**wide, microbatches=1, micro_batch=sequences, software=fsdp(kernels=kernels))
+        result = simulate(run)
+        held.append(result.memory[0].terms["logits"])
+        steps_s.append(result.step_time_s)
+    logits = sequences * 128 * VOCABULARY
+    assert held == [logits * 6, logits * (8 if sequences > 1 else 6)]
+    assert (steps_s[1] > steps_s[0]) is (sequences > 1)
+
+
 @pytest.mark.parametrize(
     ("kernels", "share"),
     [
