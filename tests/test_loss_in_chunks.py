@@ -83,6 +83,8 @@ def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
     assert kernels("torchtitan (fused loss)")["cross_entropy"] == "fused"
     assert kernels("torchtitan (fused loss)")["logits_fp32"] is False
     assert kernels("prime-rl (uncompiled loss, logits held)", torch_compile=True)["holds_logits"] is True
+    copied = kernels("Halo (Transformers; liger loss, metrics of copied logits)")
+    assert copied["metrics_copy_logits"] is True
     liger = kernels("Halo (Transformers; liger loss)")  # ForCausalLMLoss casts logits before it
     assert (liger["cross_entropy"], liger["logits_fp32"]) == ("fused", True)
 

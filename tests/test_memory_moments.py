@@ -57,6 +57,22 @@ def test_a_trainer_that_holds_logits_has_them_beside_all_that_the_loss_makes(tp:
         assert bill.terms["logits"] == TOKENS * VOCABULARY / tp * (others + holds) * 4
 
 
+@pytest.mark.parametrize("sequences", [1, 2, 4])
+def test_metrics_copy_logits_of_several_sequences(sequences: int) -> None:
+    """Of one sequence all but the last token are in one piece; a copy is of the type that the head gave."""
+    wide: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256}
+    held, steps_s = list[float](), list[float]()
+    for copies in (False, True):
+        kernels = {"cross_entropy": "fused", "logits_fp32": True, "metrics_copy_logits": copies}
+        run = scenario(**wide, microbatches=1, micro_batch=sequences, software=fsdp(kernels=kernels))
+        result = simulate(run)
+        held.append(result.memory[0].terms["logits"])
+        steps_s.append(result.step_time_s)
+    logits = sequences * 128 * VOCABULARY
+    assert held == [logits * 6, logits * (8 if sequences > 1 else 6)]
+    assert (steps_s[1] > steps_s[0]) is (sequences > 1)
+
+
 @pytest.mark.parametrize(
     ("kernels", "share"),
     [
@@ -91,6 +107,50 @@ def test_what_is_of_no_use_at_the_loss_decides_where_the_peak_is() -> None:
     assert [wide[0].peak_action, wide[-1].peak_action] == ["0B0", "0F0"]
     steps = [after.peak_bytes - before.peak_bytes for before, after in pairwise(wide)]
     assert max(steps) == pytest.approx(steps[-1])
+
+
+@pytest.mark.parametrize(
+    ("implementation", "idle"),
+    [("fsdp1", 1), ("fsdp2", 1), ("xla", 0), ("megatron-fsdp", 0), ("deepspeed", 0)],
+)
+def test_blocks_of_the_stream_that_reduces_are_reserved_beside_the_loss(
+    implementation: str, idle: int
+) -> None:
+    """Gradients of shards are not there; what they lay in last step is for no other stream."""
+    software = fsdp(sharding={"implementation": implementation})
+    bill = bill_of(dp=4, zero=3, vocab_size=VOCABULARY, recompute="full", software=software)
+    assert bill.peak_action == "0F0"
+    assert bill.terms.get("idle blocks", 0.0) == pytest.approx(idle * 4 * bill.parameters / 4)
+    assert bill.releasable_bytes == bill.terms.get("idle blocks", 0.0)
+
+
+def test_no_block_is_idle_where_the_shards_are_there_at_the_peak() -> None:
+    """With two microbatches the second one's loss has the first one's gradients beside it."""
+    fields: dict[str, Any] = {"dp": 4, "zero": 3, "vocab_size": VOCABULARY, "recompute": "full"}
+    two = bill_of(**fields, microbatches=2, software=fsdp())
+    one = bill_of(**fields, software=fsdp())
+    assert two.peak_action == "0F1"
+    assert "idle blocks" not in two.terms
+    assert two.terms["gradients"] == pytest.approx(one.terms["idle blocks"])
+    assert two.peak_bytes == pytest.approx(one.peak_bytes)
+
+
+def test_whole_gradients_that_wait_lie_beside_blocks_of_shards() -> None:
+    software = fsdp(sharding={"reduce": "last"})
+    bill = bill_of(dp=4, zero=3, microbatches=3, vocab_size=VOCABULARY, recompute="full", software=software)
+    assert bill.terms["gradients"] == pytest.approx(4 * bill.parameters)
+    assert bill.terms["idle blocks"] == pytest.approx(bill.parameters)
+
+
+def test_an_allocator_without_room_gives_idle_blocks_back() -> None:
+    """As microbatches grow, idle blocks go first, and what is needed goes on as if nothing had happened."""
+    fields: dict[str, Any] = {"dp": 4, "zero": 3, "vocab_size": VOCABULARY, "hidden_size": 2048}
+    bills = [bill_of(**fields, micro_batch=n, recompute="full", software=fsdp()) for n in range(652, 666)]
+    states = [("idle blocks" in bill.terms, bill.fits) for bill in bills]
+    assert states == sorted(states, reverse=True)
+    assert set(states) == {(True, True), (False, True), (False, False)}
+    needed = [after.needed_bytes - before.needed_bytes for before, after in pairwise(bills)]
+    assert needed == pytest.approx([needed[0]] * len(needed))
 
 
 # The layers of a backward ---------------------------------------------------------------------------

@@ -88,6 +88,17 @@ def test_logits_are_held_beside_torchs_own_loss_alone(loss: str) -> None:
     assert loss in message
 
 
+@pytest.mark.parametrize("other", [{"cross_entropy": "eager"}, {"loss_chunks": 8}])
+def test_metrics_copy_logits_of_a_fused_loss_that_are_all_there(other: dict[str, object]) -> None:
+    run = scenario(software={"preset": "generic-fsdp", "kernels": {"cross_entropy": "fused"}})
+    copies = {"software.kernels.metrics_copy_logits": True}
+    assert run.with_(copies).software.kernels.metrics_copy_logits
+    ((name, value),) = other.items()
+    field, message = refusal(run, copies | {f"software.kernels.{name}": value})
+    assert field == "software.kernels.metrics_copy_logits"
+    assert str(value) in message
+
+
 def test_only_nvlink_that_is_there_is_faster() -> None:
     cards = scenario(gpu="RTX-4090", gpus_per_node=4)
     field, message = refusal(cards, {"cluster.what_if.nvlink": 2})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...sim.brief.step import Brief, brief_step
 from ...sim.evidence.measured_memory import fit_probability, framework_name, room_of
+from ...sim.result.step import IDLE
 from ...sim.scenario.errors import ScenarioError
 from ..cases.case import Case, MemoryKind, Outcome
 from ..cases.gpu_left_out import profile_left_out
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..cases.constants import Constants
 
 BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
-    "allocated": ("allocator", "in flight", "flat buffers", "communication", "context"),
+    "allocated": ("allocator", "in flight", "flat buffers", IDLE, "communication", "context"),
     "reserved": ("communication", "context"),
     "nvidia_smi": (),
     None: (),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..result.step import ActionSpan, StageMemory
+from ..result.step import IDLE, ActionSpan, StageMemory
 from ..scenario.sharding import ShardingRule, gradients_last
 from ..scenario.software.software import Software
 from .allocator_blocks import flat_buffer_bytes, widest_bytes
@@ -90,8 +90,19 @@ def _bill(
         kept = sum(sizes.kept_messages(plan.stages[s]) for s in plan.held_stages(r))
         if kept and len(plan.stages) > 1:
             static["outputs"] = microbatches * kept / plan.ways
-        found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))
+        one, apart = most(r, sizes, buffers), sum(own.apart for own in buffers.values())
+        if apart:
+            others = most(r, sizes, {s: own.of_one_stream for s, own in buffers.items()})
+            if (idle := _with_unusable(plan, others) + apart - _with_unusable(plan, one)) > 0:
+                static[IDLE] = idle
+        found.append(_stage_memory(plan, r, one, static, lead_s, known[r]))
     return tuple(found)
+
+
+def _with_unusable(plan: StepPlan, most: Most) -> float:
+    """Bytes that come and go at a rank's peak, with the blocks at the loss that nothing fits into."""
+    held = most[0].held
+    return held.total + held.logits * unusable_of(plan)
 
 
 def _stage_memory(
@@ -113,12 +124,13 @@ def _stage_memory(
     terms["allocator"] = moving * software.host.allocator_overhead + unusable
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
     moving = peak.held.total + terms["allocator"] + terms["in flight"]
-    releasable = min(flat_buffer_bytes(plan, r)[1], moving)
+    late, idle = min(flat_buffer_bytes(plan, r)[1], moving), static.get(IDLE, 0.0)
     capacity = _capacity_bytes(plan, r)
     if sum(terms.values()) > capacity:  # free blocks are given back, and late buffers share theirs
         for bill in (terms, static):
-            bill["flat buffers"] -= releasable
-        releasable = 0.0
+            bill["flat buffers"] -= late
+            bill.pop(IDLE, None)
+        late = idle = 0.0
     return StageMemory(
         pp=r,
         terms=terms,
@@ -126,7 +138,7 @@ def _stage_memory(
         peak_s=peak.at_s,
         peak_action=peak.action,
         static_bytes=sum(static.values()),
-        releasable_bytes=releasable,
+        releasable_bytes=late + idle,
         capacity_bytes=capacity,
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
         moving=tuple(peak.timeline),
@@ -168,7 +180,13 @@ def stage_buffers(plan: StepPlan, stage: int, sharding: ShardedActions | None) -
         return replace(buffers, gradients=plan.parameters[stage].total * gradient_bytes(plan))
     shard = own * shard_gradient_bytes(plan, sharding.rule)
     # what is reduced at last comes in the place of whole gradients, and is not beside them
-    return replace(buffers, gradients=shard, unreduced=max(0.0, buffers.unreduced - shard))
+    return replace(
+        buffers,
+        gradients=shard,
+        unreduced=max(0.0, buffers.unreduced - shard),
+        apart=shard if sharding.rule.own_stream else 0.0,
+        in_place=not sharding.rule.reduces_each,
+    )
 
 
 def shard_gradient_bytes(plan: StepPlan, rule: ShardingRule) -> float:

@@ -79,6 +79,13 @@ class RankClass:
 MOVING = ("activations", "logits", "gradients", "gathered")
 """Terms of memory that come and go within a step, in the order of ``StageMemory.moving``."""
 
+IDLE = "idle blocks"
+"""The term of free blocks of the stream that reduces gradients.
+
+torch's caching allocator gives a block to requests of its own stream alone (c10/cuda,
+CUDACachingAllocator.cpp, get_free_block), so that blocks of the last step's gradients stay reserved beside
+the loss of the next one. An allocator without room gives them back (release_cached_blocks)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageMemory:

@@ -144,6 +144,17 @@ def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
         )
 
 
+def metrics_copy_logits_that_are_there(software: Software) -> Iterator[Finding]:
+    """What metrics copy is told beside a fused loss alone, and a loss in chunks leaves no logits to copy."""
+    kernels = software.kernels
+    if kernels.metrics_copy_logits and (kernels.cross_entropy != "fused" or kernels.loss_chunks > 1):
+        yield Finding(
+            path=("software", "kernels", "metrics_copy_logits"),
+            message="true is of cross_entropy: fused and loss_chunks: 1, and these are"
+            f" {kernels.cross_entropy} and {kernels.loss_chunks}; leave it out",
+        )
+
+
 def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
     """Check that owners which broadcast hold whole parameters; nanotron's optimizer shards each, and gathers
     them."""

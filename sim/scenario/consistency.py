@@ -37,6 +37,7 @@ from .checks_software import (
     compiler_leaves_biases,
     heads_are_turned_in_their_product,
     logits_are_held_of_torchs_loss,
+    metrics_copy_logits_that_are_there,
     operators_of_experts,
     owners_hold_whole_parameters,
     weights_are_cast_before_they_are_gathered,
@@ -132,6 +133,7 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from operators_of_experts(model, parts.software)
         yield from owners_hold_whole_parameters(parts.software)
         yield from logits_are_held_of_torchs_loss(parts.software)
+        yield from metrics_copy_logits_that_are_there(parts.software)
         yield from columns_are_summed_apart(parts.software)
         yield from heads_are_turned_in_their_product(model, parts.software)
         if parts.training:

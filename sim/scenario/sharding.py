@@ -7,10 +7,12 @@ as a distributed optimizer does under ZeRO-2 too.
 Sources:
     fsdp1: torch/distributed/fsdp/_runtime_utils.py (_pre_forward_unshard, _post_backward_hook,
         _root_pre_forward; the root is not resharded after forward; _post_backward_hook casts to the type of
-        the reduction, _reduce_grad divides by _gradient_predivide_factor before it reduces),
+        the reduction, in _post_backward_stream, where _reduce_grad divides by _gradient_predivide_factor
+        before it reduces, into a shard that it allocates there),
         _exec_order_utils.py, _flat_param.py (_get_unflat_views: parameters are parts of a split, whose
         backward joins gradients).
-    fsdp2: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py; torchtitan
+    fsdp2: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py (foreach_reduce
+        allocates reduce_output, which gradients of shards are views of, in reduce_scatter_stream); torchtitan
         models/llama3/infra/parallelize.py, apply_fsdp (reshard_after_forward is ``not pp_enabled``, and
         False for the final norm and head); torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
         (under a pipeline gradients stay unsharded until a stage's last backward, then all are reduced).
@@ -80,7 +82,8 @@ class ShardingRule:
       parameters are copied into place; ``copies_in``: gradients are copied into the buffer that is reduced.
       ``flat``: that buffer is one tensor of the GEMMs' type, which autograd joins from its parts, and which
       is cast to the reduction's type and divided by the ranks in passes of their own. ``master_only``: a rank
-      holds FP32 parameters alone, and casts its shard whenever it is gathered.
+      holds FP32 parameters alone, and casts its shard whenever it is gathered. ``own_stream``: shards of
+      gradients are allocated in the stream that reduces them.
     """
 
     gathers: When
@@ -98,6 +101,7 @@ class ShardingRule:
     flat: bool = False
     persistent: float = 0.0
     master_only: bool = False
+    own_stream: bool = False
     in_turn: bool = False
     waits: bool = False
     gathers_alone: bool = False
@@ -196,6 +200,7 @@ def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
         rule,
         copies_out=False,
         copies_in=False,
+        own_stream=False,
         products_each=0 if sharding.profile_guided else PRODUCTS_EACH,
         by_matrices=True,
         combine_gathers=sharding.combine_gather_bytes,
@@ -246,6 +251,7 @@ def _torch(
         copies_in=True,
         flat=flat,
         master_only=casts,
+        own_stream=True,
         in_turn=in_turn,
         waits=waits,
     )

@@ -60,6 +60,8 @@ def loss_backward(builder: LayerBuilder) -> Block:
         # zero fill w; log-softmax backward r r w; cast; own slice r w
         whole = logits * local.tp
         builder.memory("loss backward", whole * (4 * wide + cast) + logits * 2 * e, launches=6)
+    if copied := _copied_bytes(local, software):
+        builder.memory("logits of metrics", 2 * logits * copied)  # r, w
     if software.kernels.logged_losses:
         _logged(builder, software.kernels.logged_losses)
     if passes := software.kernels.metric_passes:
@@ -110,7 +112,14 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
         return _share(local) * (wide + e + SCATTERED_BYTES * (local.tp > 1))
     if not software.kernels.loss_in_place:
         return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
-    return _share(local) * (wide + e)
+    # behind the loss its gradient, what the head gave, and what metrics copy of that
+    return _share(local) * (wide + e + _copied_bytes(local, software))
+
+
+def _copied_bytes(local: LocalShape, software: Software) -> int:
+    """Bytes of a logit that a trainer's metrics copy; those of several sequences, each without its last
+    token, are in no one piece."""
+    return local.element_bytes if software.kernels.metrics_copy_logits and local.batch > 1 else 0
 
 
 def unusable_share(local: LocalShape, software: Software) -> float:

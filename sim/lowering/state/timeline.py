@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...result.step import MOVING, ActionSpan
 from ..layers.stages import Stage
@@ -34,7 +34,11 @@ class Buffers:
     that microbatch's activations are freed. ``unreduced`` gradients are held from its first backward until
     its last one has given its own, when shards are left. ``gathered`` parameters are held from its first
     forward to its last backward, ``forward`` and ``backward`` parameters while such an action runs, and
-    ``reducing`` gradients while a backward runs. ``updating`` comes to all of these in the update."""
+    ``reducing`` gradients while a backward runs. ``updating`` comes to all of these in the update.
+
+    ``apart`` are the gradients of shards that lie in blocks of a stream of their own, which an allocator
+    gives to no other stream. ``gradients`` are these; with ``in_place`` they come in the place of whole ones,
+    which do not lie there."""
 
     gradients: float = 0.0
     unreduced: float = 0.0
@@ -43,6 +47,13 @@ class Buffers:
     backward: float = 0.0
     reducing: float = 0.0
     updating: float = 0.0
+    apart: float = 0.0
+    in_place: bool = False
+
+    @property
+    def of_one_stream(self) -> Buffers:
+        """The same without what lies in blocks of another stream."""
+        return self if self.in_place else replace(self, gradients=self.gradients - self.apart)
 
 
 @dataclass(slots=True)

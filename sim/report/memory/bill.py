@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...result.step import IDLE
 from .why import (
     keeps_no_scores,
     layers_of_an_input,
@@ -66,6 +67,7 @@ WHAT = {
     "workspace": "gathered activations, a layer's widest gradient or keys of other ranks, GEMM workspace",
     "outputs": "what torch.distributed.pipelining keeps of all microbatches: what stages get, and give",
     "flat buffers": "buffers of reductions, gathers and the update that are in one piece",
+    IDLE: "free blocks of the stream that reduces gradients, which no other stream is given",
     "communication": "buffers of NCCL's communicators, which are listed below",
     "context": "CUDA context and loaded kernels",
     "allocator": "rounding and fragmentation: a share of all tensors, fitted on reserved memory",

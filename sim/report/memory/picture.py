@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import gigabytes, seconds
-from ...result.step import MOVING
+from ...result.step import IDLE, MOVING
 from ..drawing import chart, palette
 from ..timeline.clock import SECONDS
 
@@ -113,7 +113,9 @@ def _occurs(name: str, stages: Sequence[StageMemory]) -> bool:
 
 def _held(stage: StageMemory) -> dict[str, float]:
     """What ``static_bytes`` is made of, by HELD. ``terms`` has gradients with those that pass."""
-    beside = sum(stage.terms.get(name, 0.0) for name in ("context", "workspace", "flat buffers", "outputs"))
+    beside = sum(
+        stage.terms.get(name, 0.0) for name in ("context", "workspace", "flat buffers", "outputs", IDLE)
+    )
     found = {name: stage.terms.get(name, 0.0) for name in ("weights", "optimizer", "communication")}
     found["context and workspace"] = beside
     return {**found, "gradients, held": max(stage.static_bytes - sum(found.values()), 0.0)}

@@ -194,6 +194,12 @@ class KernelSoftware(SoftwareGroup):
         description="cross_entropy eager: the trainer still refers to the logits that it gave the loss while"
         " the loss runs backward (torchtitan before pull request 391; prime-rl)",
     )
+    metrics_copy_logits: bool = Field(
+        default=False,
+        description="cross_entropy fused: metrics of a trainer copy the 16-bit logits of each sequence, but"
+        " for its last token, behind the loss, which of a single sequence are a view (huggingface/trl"
+        " trainer/sft_trainer.py, compute_loss)",
+    )
     optimizer_implementation: OptimizerImplementation = Field(
         default="fused",
         description="fused: an update is one pass over the state; foreach: each of its operations is a pass,"
