@@ -195,7 +195,15 @@ def test_graphs_and_routers_of_experts_are_what_the_framework_says() -> None:
 
 
 def test_graphs_are_what_the_framework_says() -> None:
-    for framework, host in (("Megatron core (CUDA graphs)", {"cuda_graphs": True}), ("Megatron core", {})):
+    left_out = {"graphs_leave_out_experts": True, "graphs_leave_out_attention": True}
+    for framework, host in (
+        ("Megatron core (CUDA graphs)", {"cuda_graphs": True}),
+        (
+            "Megatron core (CUDA graphs; graphs but for experts; graphs but for attention)",
+            {"cuda_graphs": True} | left_out,
+        ),
+        ("Megatron core", {}),
+    ):
         document = software_document(replace(SOFTWARE, framework=framework, year=2025))
         assert document.get("host", {}) == host
 

@@ -114,6 +114,9 @@ def test_hosts_of_eight_blackwells_run_qwen3_235b_without_hybridep_and_graphs(
 PARTIAL = {"cuda_graphs": True, "graphs_leave_out_experts": True}
 
 
+LEFT_OUT = {"graphs_leave_out_experts": True, "graphs_leave_out_attention": True}
+
+
 DEEPEP = {"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"}
 
 
@@ -156,6 +159,17 @@ DEEPEP = {"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "de
         ("26.04", "H100-SXM5-80GB", "fp8", 7168, DEEPEP),
         ("26.02", "GB300-NVL72", "mxfp8", 2048, {"graphs_leave_out_attention": True}),
         ("26.02", "GB200-NVL72", "bf16", 2048, {}),
+        ("26.06", "GB200-NVL72", "bf16", 2048, {"graphs_leave_out_experts": True, "grouped_gemm": "streams"}),
+        ("26.06", "GB300-NVL72", "bf16", 2048, LEFT_OUT | {"grouped_gemm": "streams"}),
+        ("26.06", "GB300-NVL72", "fp8", 2048, LEFT_OUT | {"grouped_gemm": "streams"}),
+        (
+            "26.06",
+            "GB300-NVL72",
+            "mxfp8",
+            2048,
+            {"fp8_attention": True, "fused_grouped_mlp": True, "moe_a2a_overlap": True},
+        ),
+        ("26.06", "GB300-NVL72", "bf16", 4096, {"grouped_gemm": "streams"}),
         ("26.04", "B200-SXM", "mxfp8", 7168, {"cuda_graphs": False}),
         ("26.04.01", "B200-SXM", "mxfp8", 7168, {"moe_dispatcher": "deepep", "moe_a2a_overlap": True}),
     ],
