@@ -12,10 +12,21 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
 
-def run(*, nan_check: bool, bucket_elements: float = 1e6, zero: int = 1, pp: int = 1) -> Scenario:
+def run(
+    *,
+    nan_check: bool,
+    bucket_elements: float = 1e6,
+    zero: int = 1,
+    pp: int = 1,
+    graphs: bool = False,
+    eight_bits: bool = False,
+) -> Scenario:
     gradients = {"nan_check": nan_check, "bucket_elements": bucket_elements, "scaled_first": False}
-    software = {"preset": "megatron-core-2025", "gradients": gradients, "host": {"host_s_per_kernel": 1e-4}}
+    host = {"host_s_per_kernel": 1e-4, "cuda_graphs": graphs}
+    kernels = {"fp8_scaling": "delayed", "fp8_parameters": True} if eight_bits else {}
+    software = {"preset": "megatron-core-2025", "gradients": gradients, "host": host, "kernels": kernels}
     fields = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "dp": 4, "zero": zero, "pp": pp}
+    fields |= {"precision": "fp8" if eight_bits else "bf16", "mlp": "swiglu"}
     return scenario(software=software, schedule="1f1b" if pp > 1 else "none", **fields)
 
 
@@ -26,11 +37,13 @@ def ops(job: Scenario) -> list[list[Op]]:
 @settings(max_examples=20, deadline=None)
 @given(bucket=st.sampled_from([2e5, 1e6, 1e9]), zero=st.sampled_from([0, 1]), pp=st.sampled_from([1, 2]))
 def test_every_reduction_has_its_own(bucket: float, zero: int, pp: int) -> None:
-    """It reads each gradient once, right before its reduction is issued, and the host waits for it."""
+    """It reads each gradient once, right before its reduction is issued, and the host waits for it twice:
+    whether its norm is NaN, and whether it is infinite."""
     for program in ops(run(nan_check=True, bucket_elements=bucket, zero=zero, pp=pp)):
         names = [op.name for op in program]
         checks = [i for i, name in enumerate(names) if name == "check gradients"]
-        assert [i + 1 for i in checks] == [
+        assert [i + 1 for i in checks] == [i for i, name in enumerate(names) if name == "check for infinity"]
+        assert [i + 2 for i in checks] == [
             i
             for i, name in enumerate(names)
             if name.startswith("gradient re") or name == "gradient all_reduce"
@@ -39,6 +52,7 @@ def test_every_reduction_has_its_own(bucket: float, zero: int, pp: int) -> None:
         for i in checks:
             work = program[i].work
             assert program[i].host_sync
+            assert program[i + 1].host_sync
             assert isinstance(work, Compute)
             assert work.bytes > 0
 
@@ -62,3 +76,27 @@ def test_a_host_that_waits_is_the_slower() -> None:
         return one - other
 
     assert 0 < lost(1e9) < lost(5e5)
+
+
+def test_a_matrix_is_checked_when_it_has_its_gradient() -> None:
+    """Hooks fire for each parameter, so that a layer's backward is cut behind each of four matrices; in a
+    graph a layer gives all gradients at once."""
+
+    def pieces(*, graphs: bool) -> int:
+        (program,) = ops(run(nan_check=True, bucket_elements=64, graphs=graphs))
+        last = max(i for i, op in enumerate(program) if op.name == "backward")
+        checks = [i for i, op in enumerate(program[:last]) if op.name == "check gradients"]
+        return sum(program[i - 1].name == "backward" for i in checks)
+
+    layers = run(nan_check=True).model.num_layers
+    assert pieces(graphs=False) >= 4 * layers
+    assert pieces(graphs=True) <= layers + 1
+
+
+def test_what_is_not_in_eight_bits_is_checked_at_the_end() -> None:
+    """Its buckets go with the last ones of matrices, and each is checked by itself: with small buckets two
+    norms a layer, the last one, and both tables."""
+    (program,) = ops(run(nan_check=True, bucket_elements=64, eight_bits=True))
+    one, *_, last = (op.host_s for op in program if op.name == "check gradients")
+    layers = run(nan_check=True).model.num_layers
+    assert last == pytest.approx((2 * layers + 3) * one)

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import Action, ActionKind
 from ..program.program import Block
 from ..program.program_builder import ProgramBuilder
-from .actions import action_blocks, block_owners, gradients_ready
+from .actions import action_blocks, backward_pieces, block_owners, gradients_ready
 from .gather_chain import GatherChain, forward_uses, uses_in_buckets
+from .layers.kinds import LayerRun
 from .parameter_gather import ParameterGather
 from .plan import StepPlan
+from .reductions import gathers_apart
 from .stage_parameters import NO_ELEMENTS, Elements
 from .updates.gradients import Gradients
 
@@ -38,8 +40,6 @@ Run = Callable[[Action, Iterable[tuple[Block, int]]], None]
 def pieces_of(end: StepEnd, copies: ActivationCopies | None, run: Run) -> ActionPieces:
     """What cuts the actions of one rank; ``end`` is the end of its step, which reduces its gradients."""
     plan = end.plan
-    # Megatron core's partition_buckets: what is not in 8 bits goes with the bucket of the first layers.
-    narrow = plan.local.weights.gathered < plan.local.element_bytes
     by_buckets = plan.scenario.software.gradients.reduction == "megatron-buckets"
     return ActionPieces(
         plan=plan,
@@ -47,7 +47,7 @@ def pieces_of(end: StepEnd, copies: ActivationCopies | None, run: Run) -> Action
         gradients=end.gradients,
         expert_gradients=end.expert_gradients,
         copies=copies,
-        ends_last=by_buckets and end.sharded and narrow,
+        ends_last=by_buckets and end.sharded and gathers_apart(plan),
         run=run,
     )
 
@@ -77,12 +77,14 @@ class ActionPieces:
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
             self.gradients.add(writer, parameters.embedding)  # came with an input gradient
-        ready = gradients_ready(action, stage, parameters)
+        ready: Iterable[Elements] = gradients_ready(action, stage, parameters)
         if reduces and self.ends_last:
             ready = self._without_ends(action, ready)
         if self.copies and reduces:  # which has its layers one by one
             counts = (count for _, count in action_blocks(action, stage, plan.blocks))
             ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
+        elif reduces and action.kind is ActionKind.BACKWARD and not plan.scenario.software.host.cuda_graphs:
+            blocks, ready = self._by_matrix(action, blocks, ready)  # a layer's graph gives all at once
         self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
 
     def behind_buckets(self, action: Action, gather: ParameterGather) -> None:
@@ -103,6 +105,24 @@ class ActionPieces:
                     chain.wait(one)
             together.append((block, 1))
         self.run(action, together)
+
+    def _by_matrix(
+        self, action: Action, blocks: CountedBlocks, ready: Iterable[Elements]
+    ) -> tuple[CountedBlocks, Iterable[Elements]]:
+        """``blocks`` of a backward and what each makes ``ready``, dense layers cut where a matrix has its
+        gradient if a bucket holds less than a layer."""
+        parameters, cut = self.plan.parameters[action.stage], list[tuple[tuple[Block, int], Elements]]()
+        owners = block_owners(action, self.plan.stages[action.stage])
+        for (block, count), elements, owner in zip(blocks, ready, owners, strict=True):
+            pieces: tuple[tuple[Block, float], ...] = ()
+            if isinstance(owner, LayerRun) and self.gradients.splits(elements.shared):
+                pieces = backward_pieces(self.plan.blocks, parameters, owner)
+            if not pieces:
+                cut.append(((block, count), elements))
+                continue
+            for _ in range(count):
+                cut += [((piece, 1), Elements(shared=own)) for piece, own in pieces]
+        return tuple(each for each, _ in cut), [elements for _, elements in cut]
 
     def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterator[Elements]:
         """``ready`` without the embedding and the head, whose elements are counted as ``deferred``."""

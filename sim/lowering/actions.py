@@ -18,7 +18,7 @@ from .layers.amax import amax_reduction, attention_amax_reduction
 from .layers.kinds import LayerKind, LayerRun
 from .layers.layer_builder import LayerBuilder
 from .layers.pairs import pair_block
-from .layers.recompute import Recompute
+from .layers.recompute import NOTHING, Recompute
 from .layers.stages import Stage
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .updates import ends
@@ -172,6 +172,30 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             yield Elements(shared=(own + table) / count)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
+
+
+def backward_pieces(
+    blocks: Blocks, parameters: StageParameters, run: LayerRun
+) -> tuple[tuple[Block, float], ...]:
+    """A dense layer's backward, cut where a module gives its gradients, with the parameters of each piece.
+
+    Norms and biases go with the first matrix. Empty where it is not cut: where layers are no dense ones or
+    run forwards again.
+    """
+    kind = run.kind
+    if kind.experts or kind.prediction or blocks.local.latent or run.recompute != NOTHING:
+        return ()
+    _, listed = parameters.of_layers[kind]
+    own = {one.name: float(one.elements) for one in listed}
+    projection, into, out = own["projection"], own["mlp in"], own["mlp out"]
+    first = sum(own.values()) - projection - into - out
+    one_module = blocks.software.kernels.fused_quantise  # TransformerEngine's ops.Sequential, LayerNormMLP
+    return (
+        (blocks.layer(layer.mlp_out_backward_block, run), 0.0 if one_module else out),
+        (blocks.layer(layer.mlp_in_backward_block, run), into + out if one_module else into),
+        (blocks.layer(layer.projection_backward_block, run), projection),
+        (blocks.layer(layer.attention_backward_block, run), first),
+    )
 
 
 def between_waits(row: Iterable[tuple[Block, int]]) -> list[tuple[tuple[Block, int], ...]]:

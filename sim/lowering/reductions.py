@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..network.transfer import Transfer
 from ..program.program import Collective
 from ..program.program_builder import ProgramBuilder
+from .gather_chain import buckets_of
 from .parameters import count_of, table_parameter
 from .sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .tensors import tensor_count, tensors_of
@@ -39,7 +40,28 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     elif rule in ("nanotron-buckets", "megatron-buckets"):
         reductions.flat = rule == "megatron-buckets"
         reductions.uncut = _uncut(plan, index, one_input=reductions.flat)
+        if reductions.flat and reductions.sharded:
+            reductions.last_buckets = _last_buckets(plan, index)
     return reductions
+
+
+def gathers_apart(plan: StepPlan) -> bool:
+    """Whether matrices in 8 bits have a buffer of buckets of their own, so that all else is reduced with the
+    last of these (Megatron core's partition_buckets)."""
+    return plan.local.weights.gathered < plan.local.element_bytes
+
+
+def _last_buckets(plan: StepPlan, index: int) -> int:
+    """How many buckets a rank reduces together at the end: those of what is not in 8 bits, as norms and the
+    tables are. They are filled one after the other, and close with the parameter that fills them."""
+    if not gathers_apart(plan):
+        return 1
+    limit = plan.scenario.software.gradients.bucket(plan.groups["dp"].ranks)
+    held = []
+    for stage in plan.held_stages(index):
+        wide = [one for one, in_layer in tensors_of(plan, stage) if not (in_layer and one.is_matrix)]
+        held.append(max(buckets_of([float(one.elements) for one in wide], limit), default=0) + 1)
+    return max(held, default=1)
 
 
 def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) -> None:
@@ -53,12 +75,13 @@ def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) ->
 
 
 def _uncut(plan: StepPlan, index: int, *, one_input: bool) -> Mapping[float, tuple[float, ...]]:
-    """Of each kind of dense layer, by its elements, those of its parameters as backward comes by them.
+    """Of each kind of dense layer, by its elements, those of its parameters as backward comes by them; the
+    same of its MLP, and of what that multiplies its input with.
 
     Norms and biases go with the first of attention; what is no dense layer is one parameter. ``one_input``:
     so is what a gated MLP multiplies its input with (Megatron core's linear_fc1).
     """
-    found = {}
+    found: dict[float, tuple[float, ...]] = {}
     for stage in plan.held_stages(index):
         for kind, (_, listed) in plan.parameters[stage].of_layers.items():
             if kind.experts or kind.prediction or plan.local.latent:
@@ -68,8 +91,10 @@ def _uncut(plan: StepPlan, index: int, *, one_input: bool) -> Mapping[float, tup
             own = [float(each["mlp out"].elements)]
             count = 1 if one_input else branches.count
             own += [float(branches.elements) / count] * count
+            of_mlp = tuple(own)
             own.append(float(each["projection"].elements))
             whole = float(count_of(listed))
+            found |= {sum(of_mlp): of_mlp, sum(of_mlp[1:]): of_mlp[1:]}
             found[whole] = (*own, whole - sum(own))
     return found
 

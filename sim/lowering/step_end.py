@@ -107,7 +107,7 @@ class StepEnd:
             self.gradients.add(self.writer, each.shared)
             self.expert_gradients.add(self.writer, each.experts)
         self.gradients.ready += rest
-        self.gradients.flush(self.writer)
+        self.gradients.flush(self.writer, last=True)
         self.expert_gradients.flush(self.writer)
 
     def parameter_gather(self) -> ParameterGather:

@@ -26,7 +26,15 @@ from .linear import (
     row_weight_grad,
 )
 from .local_shape import LocalShape
-from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp_weight_grad
+from .mlp import (
+    mlp_backward,
+    mlp_forward,
+    mlp_in_backward,
+    mlp_in_forward,
+    mlp_out_backward,
+    mlp_out_forward,
+    mlp_weight_grad,
+)
 from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad, replays
 from .norms import head_norms, head_norms_backward, norm, norm_backward, norm_quantises
 from .operators import operators_again
@@ -99,6 +107,33 @@ def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | 
     """The layer's backward pass, behind the forward operations that it recomputes. A ``half`` of a layer does
     not recompute by operators."""
     return _backward(builder, recompute, name="backward", split=False, half=half)
+
+
+def mlp_out_backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """The first piece of a dense layer's backward: up to the gradient of the MLP's second matrix."""
+    residual_add_backward(builder, biased=True)
+    mlp_out_backward(builder)
+    return builder.block("MLP out backward")
+
+
+def mlp_in_backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """The second piece of a dense layer's backward: up to the gradients of the MLP's first matrix and of the
+    norm in front of it, which are one module's."""
+    mlp_in_backward(builder)
+    norm_backward(builder)
+    return builder.block("MLP in backward")
+
+
+def projection_backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """The third piece of a dense layer's backward: up to the gradient of the output projection."""
+    _projection_backward(builder)
+    return builder.block("projection backward")
+
+
+def attention_backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """The last piece of a dense layer's backward: the attention core, the QKV projection and its norm."""
+    _attention_backward(builder)
+    return builder.block("attention backward")
 
 
 def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
@@ -231,9 +266,22 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
     """Append the backward pass of the attention part, last operator first. ``split`` leaves out the weight
     gradients of matrices."""
     norm_backward(builder)
-    builder, local = builder.of_attention(), builder.local
+    _projection_backward(builder, split=split)
+    _attention_backward(builder, recompute=recompute, split=split)
+
+
+def _projection_backward(builder: LayerBuilder, *, split: bool = False) -> None:
+    """Append the backward pass of the residual and the output projection."""
+    builder = builder.of_attention()
     residual_add_backward(builder)
-    (row_input_grad if split else row_backward)(builder, _proj(local))
+    (row_input_grad if split else row_backward)(builder, _proj(builder.local))
+
+
+def _attention_backward(
+    builder: LayerBuilder, *, recompute: Recompute = NOTHING, split: bool = False
+) -> None:
+    """Append the backward pass of everything from the layer's input to the output of the attention core."""
+    builder, local = builder.of_attention(), builder.local
     if "mla_up_proj" in recompute:
         up_projections(builder)
     if "core_attn" in recompute:

@@ -73,16 +73,25 @@ def mlp_backward(
     Recomputed, it runs again as a checkpoint does: the last GEMM too. The norm before it is run again
     for the first matrix.
     """
-    local, software = builder.local, builder.software
-    first, second = mlp_linears(local, software)
-    row, column = (row_input_grad, column_input_grad) if split else (row_backward, column_backward)
     if "mlp" in recompute:
-        mlp_forward(builder, cast=not norm_quantises(local))
-    row(builder, second)
+        mlp_forward(builder, cast=not norm_quantises(builder.local))
+    mlp_out_backward(builder, split=split)
+    mlp_in_backward(builder, recompute=recompute, split=split)
+
+
+def mlp_out_backward(builder: LayerBuilder, *, split: bool = False) -> None:
+    """Gradients of the matrix back and of its input."""
+    _, second = mlp_linears(builder.local, builder.software)
+    (row_input_grad if split else row_backward)(builder, second)
+
+
+def mlp_in_backward(builder: LayerBuilder, *, recompute: Recompute = NOTHING, split: bool = False) -> None:
+    """Gradients of the activation, of the matrices on the input and of the input."""
+    first, _ = mlp_linears(builder.local, builder.software)
     activation_backward(builder)
     if "layernorm" in recompute:
         norm(builder)
-    column(builder, first, maker="activation")
+    (column_input_grad if split else column_backward)(builder, first, maker="activation")
 
 
 def mlp_weight_grad(builder: LayerBuilder) -> None:

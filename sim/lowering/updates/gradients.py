@@ -49,7 +49,8 @@ class Gradients:
     other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one message where the bucket is ``flat`` (Megatron
     core's buffer). ``listed`` parameters, ``listed_bytes`` together, come back as lists: flat buffers are
     made of them, and copied back one parameter and one rank at a time, which takes the host ``copy_host_s``
-    each. ``nan_check``: the host has a bucket reduced when it knows that its norm is a number.
+    each. ``nan_check``: the host has a bucket reduced when it knows that its norm is a number; each of the
+    ``last_buckets``, which are reduced together.
     ``scaled_first``: a bucket is divided by its ranks before it is reduced, not its sum afterwards.
     ``in_turn``: what is issued behind a reduction waits for it. ``copied_back``: what was reduced is copied
     from buckets into gradients (torch's DDP without gradient_as_bucket_view: reducer.cpp,
@@ -77,6 +78,7 @@ class Gradients:
     replicas: str = ""
     offload: Offload | None = None
     nan_check: bool = False
+    last_buckets: int = 1
     scaled_first: bool = False
     in_turn: bool = False
     copied_back: bool = False
@@ -106,17 +108,21 @@ class Gradients:
         """Whether ``add`` of so many elements would reduce a bucket."""
         return self.ready + elements >= self.bucket_elements
 
-    def flush(self, writer: ProgramBuilder) -> None:
-        """Reduce what is left."""
-        if self.ready > 0:
-            self._reduce(writer, self.ready)
+    def splits(self, elements: float) -> bool:
+        """Whether a layer of so many elements fills a bucket before it has all its gradients."""
+        return self.uncut is not None and self.bucket_elements < elements
 
-    def _reduce(self, writer: ProgramBuilder, elements: float, *, calls: int = 1) -> None:
-        """Reduce ``elements``, so many ``calls``."""
+    def flush(self, writer: ProgramBuilder, *, last: bool = False) -> None:
+        """Reduce what is left; ``last``: with it the buckets that went with the last ones."""
+        if self.ready > 0:
+            self._reduce(writer, self.ready, buckets=self.last_buckets if last else 1)
+
+    def _reduce(self, writer: ProgramBuilder, elements: float, *, calls: int = 1, buckets: int = 1) -> None:
+        """Reduce ``elements``, so many ``calls``, each of so many ``buckets``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         host_s = self.costs.host_collective_s + self.check_s
         if self.nan_check:
-            self._check(writer, calls * elements, calls)
+            self._check(writer, calls * elements, calls * buckets)
         if self.scaled_first:
             self._scale(writer, calls * elements, calls)
         work = self._calls(kind, elements, calls)
@@ -138,13 +144,19 @@ class Gradients:
         self.reductions.append(index)
         self.ready -= calls * elements
 
-    def _check(self, writer: ProgramBuilder, elements: float, calls: int) -> None:
-        """Append the kernels that read gradients for their norms, and make the next op wait for them
-        (param_and_grad_buffer.py, check_grads)."""
-        reading = MemoryBound(hbm_bytes=elements * self.element_bytes, launches=calls)
+    def _check(self, writer: ProgramBuilder, elements: float, buckets: int) -> None:
+        """Append the kernels that read gradients for their norms and compare these, first with NaN, then with
+        infinity. The host waits for the answer to each (Megatron core 0.14 param_and_grad_buffer.py,
+        check_grads: one bucket of a group after the other; rerun_state_machine.py, validate_result)."""
+        reading = MemoryBound(hbm_bytes=elements * self.element_bytes, launches=buckets, numbers=buckets)
         work = Compute(self.costs.seconds(reading), "memory-bound", bytes=reading.hbm_bytes)
-        host_s = 2 * calls * self.costs.host_s  # the norm, and its comparison
+        host_s = 2 * buckets * self.costs.host_s  # the norm, and its comparison
         writer.compute("check gradients", work, host_s=host_s, host_sync=True)
+        comparing = Compute(
+            self.costs.seconds(MemoryBound(hbm_bytes=0.0, launches=0, numbers=buckets)), "memory-bound"
+        )
+        host_s = buckets * self.costs.host_s
+        writer.compute("check for infinity", comparing, host_s=host_s, host_sync=True)
 
     def _scale(
         self, writer: ProgramBuilder, elements: float, calls: int = 1, *, category: str = "compute"
@@ -174,7 +186,7 @@ class Gradients:
 
     def finish(self, writer: ProgramBuilder, held: float) -> None:
         """Append what waits for every reduction, and scale sums to means where reductions did not."""
-        self.flush(writer)
+        self.flush(writer, last=True)
         writer.wait(*self.reductions)
         if not self.scaled_first:
             self._scale(writer, held, category="optimizer")
