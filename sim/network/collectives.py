@@ -217,7 +217,7 @@ def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
     else:
         channels = constants.sms["nvls" if algorithm == "nvls" else "node"]
     if cluster.gpu.architecture not in IN_CLUSTERS:
-        return channels
+        return min(channels, cluster.gpu.sms)
     return constants.taken_in_clusters.get(channels, channels)
 
 

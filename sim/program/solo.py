@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ...kernels.gemm import IN_TWO_PASSES
+from ..network.transfer import LEAST_SMS
 from .program import Block, Collective, Compute
 
 
@@ -85,4 +86,5 @@ def _beside(
 
 
 def _speed(taken: float, *, static_schedule: bool) -> float:
-    return min(1.0 - taken, IN_TWO_PASSES) if static_schedule and taken else 1.0 - taken
+    speed = max(LEAST_SMS, 1.0 - taken)
+    return min(speed, IN_TWO_PASSES) if static_schedule and taken else speed
