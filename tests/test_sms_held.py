@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_scenarios import lowered
 
+from stepsim.kernels.gemm import LEAST_SMS
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.network.transfer import LEAST_SMS, Transfer
+from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs
 from stepsim.sim.program.solo import solo_ends
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.simulate import simulate
 
 SMS = 58
 """Of an L4."""
@@ -41,3 +45,25 @@ def test_a_kernel_keeps_a_share_of_them(held: list[int], lasting_s: float) -> No
     expected_s = 1.0 / speed if lasting_s > 1.0 / speed else 1.0 + lasting_s * (1.0 - speed)
     assert end_s(held, lasting_s) == pytest.approx(expected_s)
     assert solo_ends(Block("block", tuple(ops(held, lasting_s))), sms=SMS)[1] == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("sms", [4, 8, 24])
+@pytest.mark.parametrize("software", ["nanotron-2024", "llama3-meta-2024", "generic-fsdp"])
+def test_a_gpu_of_fewer_sms_than_nccl_takes_is_slow(sms: int, software: str) -> None:
+    """No kernel takes no time or less, and what is saved of the step can be read."""
+
+    def step_s(sms: int) -> float:
+        gpu = {"name": "small", "extends": "A10", "sms": sms, "bf16_flops": f"{sms} TFLOP/s"}
+        job = load_scenario(
+            {
+                "model": "llama3-8b",
+                "cluster": {"gpu": gpu, "gpus": 8, "gpus_per_node": 8},
+                "parallelism": {"tp": 2, "zero": 1},
+                "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 1024, "precision": "bf16"},
+                "software": software,
+            }
+        )
+        assert not program_problems(lowered(job).programs)
+        return simulate(job).step_time_s
+
+    assert step_s(sms) > step_s(2 * sms) > 0.0

@@ -48,12 +48,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.gemm import LEAST_SMS
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
 from ..fold.fold import Folded, of_classes
 from ..fold.ranks import ranks_of
-from ..network.transfer import LEAST_SMS, MOST_HBM
+from ..network.transfer import MOST_HBM
 from ..program.program import Programs
 from ..result.step_bounds import StepBounds
 from .choose_replicas import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...kernels.gemm import IN_TWO_PASSES
-from ..network.transfer import LEAST_SMS, MOST_HBM
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
+from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
 from .dependencies import dependencies_of
 from .layer_edges import NOTHING, LayerEdges, edges_of_work

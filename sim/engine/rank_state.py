@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...kernels.gemm import IN_TWO_PASSES
-from ..network.transfer import LEAST_SMS, MOST_HBM, Transfer
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
+from ..network.transfer import MOST_HBM, Transfer
 from ..program.program import Compute, Programs
 from .signal import Signal
 

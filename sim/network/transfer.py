@@ -13,11 +13,6 @@ LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
 MOST_HBM = 500
 """Thousandths of HBM's bandwidth that communications take from a kernel that asks for all: a fair half."""
 
-LEAST_SMS = 0.1
-"""Share of a GPU's SMs that its kernels keep beside all collectives that hold some. Those of several streams
-can ask for more than a small GPU has (58 on L4): blocks of threads that run are not preempted, and those of
-NCCL that find no SM wait for one. The share itself is an assumption."""
-
 MOST_REMEMBERED = 4096
 """Kinds of weights on links of which those of one member are remembered."""
 

@@ -178,7 +178,7 @@ def _with_blocks(ops: Iterable[Op]) -> Iterator[Op]:
 
 
 def _sm_problems(where: str, ops: Iterable[Op], sms: int) -> Iterator[str]:
-    """None can hold more SMs than there are. Several together may ask for more: transfer.py's LEAST_SMS."""
+    """None can hold more SMs than there are. Several may ask for more (LEAST_SMS of kernels/gemm.py)."""
     most = max((op.work.transfer.sms for op in ops if isinstance(op.work, Collective)), default=0)
     if most > sms > 0:
         yield f"{where}: a collective holds {most} SMs, and there are {sms} in all"

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ...kernels.gemm import IN_TWO_PASSES
-from ..network.transfer import LEAST_SMS
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
 from .program import Block, Collective, Compute
 
 
