@@ -198,7 +198,7 @@ def test_a_configuration_without_fields_is_said_to_have_none(
 ) -> None:
     """Not that each of its fields is missing."""
     (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"^{name}: holds no fields by name"):
+    with pytest.raises(ValueError, match="no fields"):
         import_files([tmp_path / name], framework=framework)
 
 
