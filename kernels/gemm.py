@@ -85,6 +85,11 @@ IN_TWO_PASSES = 0.5
 when the others are through. GEMMs of FSDP on H100 "take 2x as long to complete when they are overlapped
 with a NCCL kernel" (github.com/pytorch/pytorch/issues/143988); "2x slower" (NVIDIA/cutlass issue 2471)."""
 
+LEAST_SMS = 0.1
+"""Share of a GPU's SMs that its kernels keep beside all collectives that hold some. Those of several streams
+can ask for more than a small GPU has (58 on L4): blocks of threads that run are not preempted, and those of
+NCCL that find no SM wait for one. The share itself is an assumption."""
+
 # Whose libraries have dealt the tiles of a 16-bit GEMM out to all SMs before it began (has_static_schedule).
 _DEALT_BEFORE = ("hopper",)
 
@@ -142,7 +147,7 @@ def tail_seconds(
     if gemm.calls > 1 or waves <= 1.0 - share:
         return 0.0
     tile_s = seconds / max(1.0, waves)
-    speed = 1.0 - share
+    speed = max(LEAST_SMS, 1.0 - share)
     if static_schedule:
         speed = min(speed, IN_TWO_PASSES)
     on_average_s = (1.0 - speed) * min(beside.seconds, seconds / speed)

@@ -11,7 +11,7 @@ from importing import imported
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.scenario.importers.entry import commented_yaml
+from stepsim.sim.scenario.importers.entry import commented_yaml, import_files
 from stepsim.sim.scenario.importers.registry import IMPORTERS
 from stepsim.sim.scenario.load import load_scenario
 
@@ -167,6 +167,7 @@ def test_a_model_of_hugging_face_is_no_job(tmp_path: Path) -> None:
         ("{}", "measured"),
         ("{memory_bytes: 61.5}", "measured.memory_bytes"),
         ("{step_time_s: .nan}", "measured.step_time_s"),
+        ("{step_time_s: 1e-9}", "measured.step_time_s"),
     ],
 )
 def test_own_figures_of_nothing_or_in_other_units_are_refused(
@@ -187,6 +188,18 @@ def test_own_runs_are_validated_from_their_files(script: Path, tmp_path: Path) -
     assert done.exit_code == 0, done.output
     one = json.loads(done.output)["runs"][0]
     assert one["error"] == pytest.approx(one["step_time_s"] - 1)
+
+
+@pytest.mark.parametrize("name", ["ds_config.json", "config.yaml"])
+@pytest.mark.parametrize("text", ["[1, 2]", "null", "5", "{}"])
+@pytest.mark.parametrize("framework", [None, "deepspeed", "nanotron"])
+def test_a_configuration_without_fields_is_said_to_have_none(
+    tmp_path: Path, name: str, text: str, framework: str | None
+) -> None:
+    """Not that each of its fields is missing."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="no fields"):
+        import_files([tmp_path / name], framework=framework)
 
 
 def test_yaml_of_an_import_loads_as_its_document() -> None:

@@ -160,8 +160,8 @@ BROKEN = {
         "cannot wait inside a block",
     ),
     "no SM left": (
-        _set("transfers", "sum", "sms", value=100),
-        "class 0: its collectives can hold 200 SMs at once, and there are 100 in all",
+        _set("transfers", "sum", "sms", value=101),
+        "class 0: a collective holds 101 SMs, and there are 100 in all",
     ),
     "more than all of HBM": (
         _set("transfers", "sum", "hbm", value=1001),

@@ -262,14 +262,6 @@ def test_a_message_that_moves_faster_leaves_flows_beside_blocks_as_they_are() ->
     assert list(record.end[0]) == pytest.approx([1.5, 9.5, flow_s, message_s, flow_s + 18.0 / 6.0])
 
 
-def test_others_beside_blocks_must_leave_an_sm() -> None:
-    most = Transfer(1.0, 0.0, math.inf, sms=50)
-    problems = program_problems(
-        programs(collective("dp", most), repeated(collective("tp", most), kernel(1.0, 0)))
-    )
-    assert problems == ("class 0: its collectives can hold 100 SMs at once, and there are 100 in all",)
-
-
 def test_blocks_run_on_the_compute_stream() -> None:
     work = RepeatedBlocks(((Block("block", (kernel(1.0),)), 1),))
     problems = program_problems(programs(Op("repeated", "side", "compute", work)))

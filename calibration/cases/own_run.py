@@ -35,12 +35,16 @@ LEAST_MEMORY_BYTES = 1e7
 """No training step holds less: a CUDA context alone takes hundreds of megabytes. What is below is in GB."""
 
 
+LEAST_STEP_S = 1e-5
+"""No training step takes less: launching a kernel alone takes microseconds. What is below is no seconds."""
+
+
 class RunFigures(BaseModel):
     """What a run took: seconds a step, bytes of the fullest GPU; one of them at least."""
 
     model_config = _STRICT
 
-    step_time_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    step_time_s: Annotated[float, Field(ge=LEAST_STEP_S, le=1e6, allow_inf_nan=False)] | None = None
     memory_bytes: Annotated[float, Field(ge=LEAST_MEMORY_BYTES, le=1e13, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18, text_only=True), Fie
 Bytes = Annotated[float, *quantity("bytes", 1.0, 1e18, text_only=True), Field(examples=["8 B", "1 GB"])]
 Share = Annotated[float, PLAIN, number(gt=0, le=1)]
 Part = Annotated[float, PLAIN, number(ge=0, le=1)]
-Residual = Annotated[float, PLAIN, number(ge=0, le=1e6)]
+Residual = Annotated[float, PLAIN, number(ge=0, le=1e12)]
 Blend = Annotated[float, PLAIN, number(ge=1, le=1000)]
 """An exponent of two times that are joined smoothly: from their sum to all but the larger one."""
 Tail = Annotated[float, PLAIN, number(ge=0, le=1e6)]

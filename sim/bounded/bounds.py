@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.gemm import LEAST_SMS
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
@@ -103,9 +104,6 @@ from kernels; with more than ``FEW`` replicas by less, in inverse proportion to 
 ROUNDING = 1e-10
 """Relative difference that rounding may make between replays of few and of all replicas which agree exactly.
 """
-
-LEAST_SMS = 0.1
-"""Share of a GPU's SMs that its kernels keep beside all collectives that may hold some."""
 
 LEAST = 2e-4
 """Share of the step by which bounds without a proof are wider at least, if anything in the step contends."""
@@ -200,7 +198,7 @@ class _Search:
         streams = held(self.programs).values()
         sms = self._taken(sum(max(sms for sms, _ in stream) for stream in streams))
         hbm = min(MOST_HBM, sum(max(hbm for _, hbm in stream) for stream in streams)) / 1000
-        self.slowed = (1 + self.programs.corun_slowdown) / max(LEAST_SMS, 1 - max(sms, hbm))
+        self.slowed = (1 + self.programs.corun_slowdown) / (1 - max(sms, hbm))
 
     def proven(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
@@ -387,7 +385,7 @@ class _Search:
 
     def _taken(self, sms: int) -> float:
         """The largest share of a kernel's speed that holding so many SMs takes."""
-        return max(sms / self.programs.sms, 1 - self.least) if sms else 0.0
+        return max(min(sms / self.programs.sms, 1 - LEAST_SMS), 1 - self.least) if sms else 0.0
 
     def _middle(self, rows: list[int]) -> int:
         """The one of ``rows`` that is neither slow nor fast, which stands for the others."""

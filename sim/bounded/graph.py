@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...kernels.gemm import IN_TWO_PASSES
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
 from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
 from .dependencies import dependencies_of
@@ -190,7 +190,7 @@ def _nodes(
     sms, hbm = (
         max((one[k] for one in map(_taken, (program.ops[i].work for i in held))), default=0) for k in (0, 1)
     )
-    taken = sms / record.programs.sms, min(MOST_HBM, hbm) / 1000
+    taken = min(1 - LEAST_SMS, sms / record.programs.sms), min(MOST_HBM, hbm) / 1000
     within_s = _within_s(record.begin[r], ends, windows)
     known: dict[int, tuple[_Kernels, LayerEdges]] = {}
     for i, op in enumerate(program.ops):

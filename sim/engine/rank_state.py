@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...kernels.gemm import IN_TWO_PASSES
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
 from ..network.transfer import MOST_HBM, Transfer
 from ..program.program import Compute, Programs
 from .signal import Signal
@@ -73,7 +73,7 @@ class RankState:
         if work.kind == "memory-bound":
             speed -= min(self.held_hbm, MOST_HBM) / 1000
         elif self.held_sms:
-            speed -= self.held_sms / self.sms
+            speed = max(LEAST_SMS, 1.0 - self.held_sms / self.sms)
             if work.static_schedule:
                 speed = min(speed, IN_TWO_PASSES)
         if self.moving:

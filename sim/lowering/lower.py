@@ -326,7 +326,8 @@ def joined_communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
 
 
 def links_of(cluster: Cluster) -> dict[str, float]:
-    """The links of each rank, in bytes per second."""
+    """The links that each rank has, in bytes per second: one without a rate would be one that is down."""
     nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
     network = cluster.nic_bytes_per_s_per_gpu if cluster.nodes > 1 else cluster.gpu.pcie_bytes_per_s
-    return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
+    links = {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}
+    return {name: rate for name, rate in links.items() if rate > 0.0}

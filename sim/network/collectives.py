@@ -217,8 +217,8 @@ def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
     else:
         channels = constants.sms["nvls" if algorithm == "nvls" else "node"]
     if cluster.gpu.architecture not in IN_CLUSTERS:
-        return channels
-    return constants.taken_in_clusters.get(channels, channels)
+        return min(channels, cluster.gpu.sms)
+    return min(constants.taken_in_clusters.get(channels, channels), cluster.gpu.sms)
 
 
 def _measured_ratio(

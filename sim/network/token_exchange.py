@@ -236,7 +236,7 @@ def _deepep(
         weights += (("nic.out", nic), ("nic.in", nic))
     latency_s = cluster.latency * (_LATENCY_S + meeting_s)
     tier = "nic" if outside < inside else "nvlink"
-    sms = HYBRIDEP_SMS if hybrid else DEEPEP_SMS
+    sms = min(HYBRIDEP_SMS if hybrid else DEEPEP_SMS, cluster.gpu.sms)
     return Transfer(latency_s, token_bytes, min(inside, outside), weights, sms, "rails", tier)
 
 

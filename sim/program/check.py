@@ -16,7 +16,7 @@ from .bind import bound
 from .deadlock import deadlock_problems
 from .expand import rendezvous_expanded
 from .matching import block_rendezvous_problems, matching_problems, place_name
-from .program import UNORDERED, Block, Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
+from .program import Block, Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
 
 CATEGORIES = ("compute", "optimizer", *AXES, "etp")
 KERNEL_KINDS = ("gemm", "attention", "memory-bound", "fixed")
@@ -178,15 +178,10 @@ def _with_blocks(ops: Iterable[Op]) -> Iterator[Op]:
 
 
 def _sm_problems(where: str, ops: Iterable[Op], sms: int) -> Iterator[str]:
-    """Kernels need an SM. Collectives of one stream follow one another; those of several may meet."""
-    held: dict[object, int] = {}
-    for i, op in enumerate(ops):
-        if isinstance(op.work, Collective):
-            stream = (op.stream, i) if op.stream == UNORDERED else op.stream
-            held[stream] = max(held.get(stream, 0), op.work.transfer.sms)
-    most = sum(held.values())
-    if most >= sms > 0:
-        yield f"{where}: its collectives can hold {most} SMs at once, and there are {sms} in all"
+    """None can hold more SMs than there are. Several may ask for more (LEAST_SMS of kernels/gemm.py)."""
+    most = max((op.work.transfer.sms for op in ops if isinstance(op.work, Collective)), default=0)
+    if most > sms > 0:
+        yield f"{where}: a collective holds {most} SMs, and there are {sms} in all"
 
 
 # Amounts -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ...kernels.gemm import IN_TWO_PASSES
+from ...kernels.gemm import IN_TWO_PASSES, LEAST_SMS
 from .program import Block, Collective, Compute
 
 
@@ -85,4 +85,5 @@ def _beside(
 
 
 def _speed(taken: float, *, static_schedule: bool) -> float:
-    return min(1.0 - taken, IN_TWO_PASSES) if static_schedule and taken else 1.0 - taken
+    speed = max(LEAST_SMS, 1.0 - taken)
+    return min(speed, IN_TWO_PASSES) if static_schedule and taken else speed

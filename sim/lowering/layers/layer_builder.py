@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ....kernels.gemm import HeldSms
+from ....kernels.gemm import LEAST_SMS, HeldSms
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
@@ -89,7 +89,7 @@ class KernelPricing:
             found = self.transfer(axis, kind, size)
             return replace(found, sms=0) if axis == "ep" else found
 
-        return replace(self, transfer=transfer, sm_share=1 - sms / self.sms)
+        return replace(self, transfer=transfer, sm_share=max(LEAST_SMS, 1 - sms / self.sms))
 
 
 @dataclass(slots=True)

@@ -90,6 +90,11 @@ def import_files(
     files = tuple(read_source(Path(path)) for path in paths)
     if empty := next((file.name for file in files if not file.text.strip()), None):
         raise ValueError(f"{empty}: is empty")
+    bare = next(
+        (file.name for file in files if file.kind in ("json", "yaml", "toml") and not file.keys), None
+    )
+    if bare is not None:
+        raise ValueError(f"{bare}: holds no fields by name, which every framework's configuration does")
     own = next((file.name for file in files if file.keys & set(SIGNS)), None)
     if framework is None and own is not None:
         raise ValueError(
