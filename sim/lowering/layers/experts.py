@@ -28,6 +28,7 @@ class Experts:
     rows is unknown until the router has run. ``in_groups``: the router first chooses groups of experts.
     ``gathered``: tensor-parallel ranks whose tokens the layer gathers before its router (1: none); the ranks
     that share an expert then each have all rows from the beginning, and exchange none among themselves.
+    ``loss_ranks``: tensor-parallel ranks that add up counts of tokens for the router's own loss (1: none).
     """
 
     total: int
@@ -44,6 +45,7 @@ class Experts:
     dropless: bool = True
     in_groups: bool = False
     gathered: int = 1
+    loss_ranks: int = 1
 
     @property
     def turns(self) -> int:
@@ -53,7 +55,7 @@ class Experts:
     @property
     def tensor_parallel(self) -> bool:
         """Whether a layer's experts have collectives of the tensor-parallel group."""
-        return self.shared_ffn > 0 or self.gathered > 1
+        return self.shared_ffn > 0 or self.gathered > 1 or self.loss_ranks > 1
 
     @property
     def senders(self) -> int:
@@ -119,4 +121,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         dropless=moe.capacity_factor is None,
         in_groups=moe.node_limit is not None,
         gathered=par.tp if scenario.software.exchange.experts_gather_tokens else 1,
+        loss_ranks=par.tp if scenario.software.exchange.router_loss else 1,
     )
