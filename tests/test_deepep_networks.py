@@ -63,8 +63,8 @@ def test_hybridep_keeps_its_rate_in_a_wide_domain() -> None:
 
 
 HYBRIDEP = {16: (71.71, 62.95), 32: (57.69, 57.46), 64: (49.97, 49.77)}
-"""GB/s of tokens to hosts, its own counted, of HybridEP's dispatch in 16 bit and combine on H100, by ranks with
-eight experts each (deepseek-ai/DeepEP docs/README_Hybrid-EP.md at 41cad944, kernels alone on 16 SMs)."""
+"""GB/s of tokens to hosts, its own counted, of HybridEP's dispatch in 16 bit and combine on H100, by ranks
+with eight experts each (deepseek-ai/DeepEP docs/README_Hybrid-EP.md at 41cad944, kernels alone on 16 SMs)."""
 
 
 @pytest.mark.parametrize("ranks", HYBRIDEP)

@@ -10,7 +10,12 @@ from small_scenarios import lowered
 
 from stepsim.sim.lowering.layers import moe
 from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, seen_by_forward
+from stepsim.sim.plan.axes import LAYOUT
+from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Block, Collective, Op, RepeatedBlocks
+from stepsim.sim.simulate import simulate
 
 HOST_S = 4e-5
 SUMS = "token counts of the loss"
@@ -62,3 +67,16 @@ def test_of_all_that_is_recomputed_a_forward_sees_experts_that_keep_nothing() ->
     assert seen_by_forward(FULL) == seen_by_forward(frozenset({"moe", "layernorm"})) == {"moe"}
     for other in (NOTHING, frozenset({"core_attn"}), frozenset({"moe_act"}), frozenset({"operators"})):
         assert seen_by_forward(other) == NOTHING
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_screening_knows_that_a_forward_that_keeps_nothing_has_no_loss(zero: int) -> None:
+    """Where hosts pace a step, as here, a bound with the loss in it would be longer than the step."""
+    layout: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "zero": zero, "recompute": "full"}
+    run = with_experts(host_s_per_kernel=4e-4, router_loss=True, **layout)
+    same = {name: field_value(run, name) for name in LAYOUT if name != "training.recompute"}
+    space = space_of(run, fix=same)
+    bounds = screen(space, within=float("inf")).bound_s
+    for i in range(len(space)):
+        step_s = simulate(space.scenario_of(i)).step_time_s
+        assert 0.85 * step_s < bounds[i] <= step_s * (1 + 1e-9)

@@ -81,10 +81,10 @@ _WIDE_BYTES_PER_S = 2 / (1 / 400e9 + 1 / 190e9)
 # moe_hybridep_num_sms).
 _HYBRIDEP_NVLINK_SHARE = {"blackwell": 0.70}
 HYBRIDEP_SMS = 32
-# Over the network it does as DeepEP, but between two hosts: H100, 4,096 tokens of 7,168 in 16 bit, top-8, eight
-# experts a GPU, 16 SMs, kernels alone, GB/s of tokens to hosts for dispatch and combine: EP16 71.7 and 63.0,
-# EP32 57.7 and 57.5, EP64 50.0 and 49.8, of which 1/2, 3/4 and 7/8 leave the host: 34, 43 and 44 of 50 (the
-# same README at 41cad944).
+# Over the network it does as DeepEP, but between two hosts: H100, 4,096 tokens of 7,168 in 16 bit, top-8,
+# eight experts a GPU, 16 SMs, kernels alone, GB/s of tokens to hosts for dispatch and combine: EP16 71.7 and
+# 63.0, EP32 57.7 and 57.5, EP64 50.0 and 49.8, of which 1/2, 3/4 and 7/8 leave the host: 34, 43 and 44 of 50
+# (the same README at 41cad944).
 _HYBRIDEP_TWO_HOSTS = 0.67
 # A dispatch or combine of few tokens: low-latency kernels of EP8, 77 us and 114 us, less the bytes' own time.
 _LATENCY_S = 3.0e-5
