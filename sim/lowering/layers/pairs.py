@@ -35,7 +35,7 @@ from .moe import (
 from .norms import norm
 from .operators import operators_again
 from .pointwise import residual_add_backward
-from .recompute import FULL, Recompute, by_operators, title
+from .recompute import FULL, Recompute, by_operators, title, unrecorded
 
 
 def pair_block(
@@ -68,7 +68,7 @@ def _both_ways(
 ) -> tuple[int | None, int | None]:
     """Append all up to the forward's dispatch, and the experts' backward. Returns that dispatch, and the
     exchange of gradients."""
-    _start_forward(ahead)
+    _start_forward(ahead, records=not unrecorded(recompute))  # one rule for both layers of a pair
     if indexed_by_torch(back):  # the host waits in the experts' backward, which comes before the dispatch
         _rows_backward(back, recompute, combine_backward)
         sent = _dispatch(ahead)
@@ -82,12 +82,12 @@ def _both_ways(
     return sent, _send_back(back)
 
 
-def _start_forward(builder: LayerBuilder) -> None:
+def _start_forward(builder: LayerBuilder, *, records: bool) -> None:
     attention_part_forward(builder)
     if builder.local.experts is None:
         mlp_forward(builder)
     else:
-        route(builder)
+        route(builder, records=records)
 
 
 def _dispatch(builder: LayerBuilder) -> int | None:
