@@ -133,7 +133,11 @@ class BlockNames:
         return Blocks.layer_of(cast(Blocks, self), kind, run)
 
     def pair(self, forward: LayerRun, backward: LayerRun) -> BlockName:
-        return BlockName(None, _one_layer(forward, NOTHING), _one_layer(backward, backward.recompute))
+        return BlockName(
+            None,
+            _one_layer(forward, recompute_of(forward_block, forward, forward.recompute)),
+            _one_layer(backward, backward.recompute),
+        )
 
 
 def recompute_of(build: Any, run: LayerRun, recompute: Recompute) -> Recompute:
