@@ -67,7 +67,17 @@ def _layer_bytes(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) ->
     }
     if layer.kind.experts:
         found |= _experts(run, plan, layer, load)
+        found["tp"] += _router_loss(run, layer)
     return found
+
+
+def _router_loss(run: Scenario, layer: LayerRun) -> float:
+    """Eight bytes an expert, added up over tp ranks where autograd records the router: once, whether in the
+    forward or where all of it runs again, and once more where operators do."""
+    moe, tp = run.model.moe, run.parallelism.tp
+    if moe is None or not run.software.exchange.router_loss:
+        return 0.0
+    return (1 + ("operators" in layer.recompute)) * 2 * (tp - 1) / tp * 8.0 * moe.num_experts
 
 
 # Tensor parallelism --------------------------------------------------------------------------------------

@@ -62,6 +62,22 @@ def test_hybridep_keeps_its_rate_in_a_wide_domain() -> None:
     assert TOKENS * visits(router, placement).gpus / taken_s > 580e9
 
 
+HYBRIDEP = {16: (71.71, 62.95), 32: (57.69, 57.46), 64: (49.97, 49.77)}
+"""GB/s of tokens to hosts, its own counted, of HybridEP's dispatch in 16 bit and combine on H100, by ranks
+with eight experts each (deepseek-ai/DeepEP docs/README_Hybrid-EP.md at 41cad944, kernels alone on 16 SMs)."""
+
+
+@pytest.mark.parametrize("ranks", HYBRIDEP)
+def test_hybridep_moves_over_a_network_what_nvidia_measured(ranks: int) -> None:
+    router = Router(experts=8 * ranks, topk=8, copies=8.0)
+    placement = GroupPlacement(ranks=ranks, domains=ranks // 8)
+    machines = cluster("H100-SXM5-80GB", ranks, 8, "ib-ndr400-x8")
+    found = token_exchange(TOKENS, ROWS, router, placement, machines, "hybridep")
+    printed = visits(router, placement).domains * found.ceiling_bytes_per_s / 1e9
+    dispatch, combine = HYBRIDEP[ranks]
+    assert printed == pytest.approx(2 / (1 / dispatch + 1 / combine), rel=0.06)
+
+
 ONE_HOST = {
     ("B200-SXM-180GB", 8, 8): (
         153.0,

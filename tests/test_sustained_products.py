@@ -94,9 +94,12 @@ def seconds(product: Gemm, gpu: str, **power: Any) -> float:
     return kernel_seconds(product, gpu_of(on(gpu, **power).cluster), alone)
 
 
-@given(share=st.floats(0.7, 1.1), limit=st.sampled_from(["1000 W", "800 W"]))
+@given(share=st.floats(0.75, 1.1), limit=st.sampled_from(["1000 W", "800 W"]))
 def test_products_run_at_what_was_measured_where_the_limit_acts(share: float, limit: str) -> None:
-    """A long GEMM takes as much longer as stated, whatever the limit; one that draws little as long."""
+    """A long GEMM takes as much longer as stated, whatever the limit; one that draws little as long.
+
+    On a board that is a third slower, 800 W would hold the small GEMM back as well.
+    """
     gpu = "B200-SXM-180GB"
     told, measured = (seconds(LARGE, gpu, limit=limit, **one) for one in ({}, {"measured_products": share}))
     assert told / measured == pytest.approx(share, rel=0.01)

@@ -199,7 +199,7 @@ def test_graphs_are_what_the_framework_says() -> None:
     for framework, host in (
         ("Megatron core (CUDA graphs)", {"cuda_graphs": True}),
         (
-            "Megatron core (CUDA graphs; graphs but for experts; graphs but for attention)",
+            "Megatron core (graphs of routers alone)",
             {"cuda_graphs": True} | left_out,
         ),
         ("Megatron core", {}),

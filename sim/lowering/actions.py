@@ -18,7 +18,7 @@ from .layers.amax import amax_reduction, attention_amax_reduction
 from .layers.kinds import LayerKind, LayerRun
 from .layers.layer_builder import LayerBuilder
 from .layers.pairs import pair_block
-from .layers.recompute import NOTHING, Recompute
+from .layers.recompute import NOTHING, Recompute, unrecorded
 from .layers.stages import Stage
 from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
 from .updates import ends
@@ -44,7 +44,7 @@ class Blocks:
     costs: KernelPricing
     ends: dict[BuildEnd, Block] = field(default_factory=dict)
     layers: dict[tuple[BuildLayer, LayerKind, Recompute], Block] = field(default_factory=dict)
-    pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
+    pairs: dict[tuple[LayerKind, LayerKind, Recompute, bool], Block] = field(default_factory=dict)
 
     def begin(self, local: LocalShape | None = None) -> LayerBuilder:
         """A builder of an empty block, for ``local`` or the shape of all layers."""
@@ -69,10 +69,11 @@ class Blocks:
 
     def pair(self, forward: LayerRun, backward: LayerRun) -> Block:
         """One layer's forward overlapped with another layer's backward, of two microbatches."""
-        key = forward.kind, backward.kind, backward.recompute
+        records = not unrecorded(forward.recompute)
+        key = forward.kind, backward.kind, backward.recompute, records
         if key not in self.pairs:
             shapes = self.local.of(forward.kind), self.local.of(backward.kind)
-            self.pairs[key] = pair_block(self.begin(), *shapes, backward.recompute)
+            self.pairs[key] = pair_block(self.begin(), *shapes, backward.recompute, records=records)
         return self.pairs[key]
 
 

@@ -84,6 +84,11 @@ _WIDE_BYTES_PER_S = 2 / (1 / 400e9 + 1 / 190e9)
 # moe_hybridep_num_sms).
 _HYBRIDEP_NVLINK_SHARE = {"blackwell": 0.70}
 HYBRIDEP_SMS = 32
+# Over the network it does as DeepEP, but between two hosts: H100, 4,096 tokens of 7,168 in 16 bit, top-8,
+# eight experts a GPU, 16 SMs, kernels alone, GB/s of tokens to hosts for dispatch and combine: EP16 71.7 and
+# 63.0, EP32 57.7 and 57.5, EP64 50.0 and 49.8, of which 1/2, 3/4 and 7/8 leave the host: 34, 43 and 44 of 50
+# (the same README at 41cad944).
+_HYBRIDEP_TWO_HOSTS = 0.67
 # A dispatch or combine of few tokens: low-latency kernels of EP8, 77 us and 114 us, less the bytes' own time.
 _LATENCY_S = 3.0e-5
 
@@ -225,7 +230,8 @@ def _deepep(
         inside = min(inside, _WIDE_BYTES_PER_S / visited.gpus)
     outside, meeting_s = math.inf, 0.0
     if nic:
-        outside = _network_share(cluster) * cluster.nic_bytes_per_s_per_gpu / nic
+        share = _network_share(cluster, placement, kernels)
+        outside = share * cluster.nic_bytes_per_s_per_gpu / nic
         meeting_s = 2 * cluster.interconnect.latency_s
     if nic and not hybrid and (network := cluster.interconnect.kind) in _MESSAGE_S:
         posting_s = _messages(tokens * nic, placement.ranks) * _MESSAGE_S[network]
@@ -250,11 +256,13 @@ def _nvlink_share(cluster: Cluster, placement: GroupPlacement, kernels: _Kernels
     return shares.get(cluster.gpu.collectives_as, 0.75)
 
 
-def _network_share(cluster: Cluster) -> float:
+def _network_share(cluster: Cluster, placement: GroupPlacement, kernels: _Kernels) -> float:
     """Share of the usable rate of a GPU's NICs that exchanges of tokens reach."""
     network = cluster.interconnect
     several = network.links_per_host > cluster.gpus_per_node
-    return (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)
+    found = (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)
+    pair = kernels == "hybrid" and placement.domains == 2 and placement.most <= _NVLINK_PEERS
+    return min(found, _HYBRIDEP_TWO_HOSTS) if pair else found
 
 
 def _messages(sent: float, ranks: int) -> float:

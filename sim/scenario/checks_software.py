@@ -38,6 +38,7 @@ _OF_EXPERTS = {
     "software.kernels.split_expert_gate": False,
     "software.exchange.arrivals_indexed_by_torch": False,
     "software.exchange.experts_gather_tokens": False,
+    "software.exchange.router_loss": False,
     "software.exchange.replays_exchanges": False,
     "software.sharding.experts_whole": False,
 }

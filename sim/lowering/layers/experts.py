@@ -29,6 +29,7 @@ class Experts:
     ``in_turn``: each token goes to the experts that follow those of the token before.
     ``gathered``: tensor-parallel ranks whose tokens the layer gathers before its router (1: none); the ranks
     that share an expert then each have all rows from the beginning, and exchange none among themselves.
+    ``loss_ranks``: tensor-parallel ranks that add up counts of tokens for the router's own loss (1: none).
     """
 
     total: int
@@ -46,6 +47,7 @@ class Experts:
     in_groups: bool = False
     in_turn: bool = False
     gathered: int = 1
+    loss_ranks: int = 1
 
     @property
     def turns(self) -> int:
@@ -55,7 +57,7 @@ class Experts:
     @property
     def tensor_parallel(self) -> bool:
         """Whether a layer's experts have collectives of the tensor-parallel group."""
-        return self.shared_ffn > 0 or self.gathered > 1
+        return self.shared_ffn > 0 or self.gathered > 1 or self.loss_ranks > 1
 
     @property
     def senders(self) -> int:
@@ -125,4 +127,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         in_groups=moe.node_limit is not None,
         in_turn=scenario.training.routing == "in_turn",
         gathered=par.tp if scenario.software.exchange.experts_gather_tokens else 1,
+        loss_ranks=par.tp if scenario.software.exchange.router_loss else 1,
     )

@@ -48,7 +48,7 @@ from .pointwise import (
     split_heads,
 )
 from .prediction import join_backward, join_forward, join_weight_grad
-from .recompute import FULL, NOTHING, Recompute, by_operators, title
+from .recompute import FULL, NOTHING, Recompute, by_operators, title, unrecorded
 from .shared_heads import gather_shared_heads, scatter_shared_heads
 
 
@@ -71,8 +71,8 @@ class Half(Enum):
 
 
 def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's forward pass. It does not depend on what is recomputed later."""
-    write_forward(builder, half=half)
+    """The layer's forward pass. Of what is recomputed later it depends on ``seen_by_forward`` alone."""
+    write_forward(builder, half=half, records=not unrecorded(recompute))
     return builder.block("layer forward")
 
 
@@ -174,14 +174,17 @@ def _backward(
     return builder.block(f"layer {name} ({title(recompute)} recompute)")
 
 
-def write_forward(builder: LayerBuilder, *, half: Half | None = None, again: bool = False) -> None:
-    """Append the forward pass to ``builder``, or a ``half`` of it; ``again`` where it is recomputed."""
+def write_forward(
+    builder: LayerBuilder, *, half: Half | None = None, again: bool = False, records: bool = True
+) -> None:
+    """Append the forward pass to ``builder``, or a ``half`` of it; ``again`` where it is recomputed.
+    ``records``: autograd records its experts and their router."""
     local = builder.local
     if half is not Half.EXPERTS:
         attention_part_forward(builder)
     if half is not Half.ATTENTION:
         if local.experts:
-            moe_forward(builder, replayed=again and replays(builder))
+            moe_forward(builder, replayed=again and replays(builder), records=records)
         else:
             mlp_forward(builder, cast=not norm_quantises(local))
     if half is not Half.EXPERTS:

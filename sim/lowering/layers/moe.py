@@ -59,23 +59,33 @@ _MODEL_ROUTER_LAUNCHES, _MODEL_ROUTER_BACKWARD_LAUNCHES = 6, 10
 # by 7 more than a softmax, and by 3 for the auxiliary loss; 2 count tokens of each expert for the bias. A
 # Qwen3's router and the 14 of the counts take a host 1.87 ms (docs/decisions/0164).
 _GROUPS_LAUNCHES = 12 + 7 + 3 + 2
+# Of a router's, those of its auxiliary loss (router.py, compute_routing_scores_for_aux_loss; moe_utils.py,
+# switch_load_balancing_loss_func, save_to_aux_losses_tracker): a softmax, top-k, zeros in two, a scatter, a
+# cast and its sum; a sum of scores, a product, its sum and a factor; the factor taken out and added up. Fused
+# (TransformerEngine fused_compute_score_for_moe_aux_loss, fused_moe_aux_loss): scores, a sum, the loss, two.
+_LOSS_LAUNCHES, _FUSED_LOSS_LAUNCHES = 13, 5
 
 
-def moe_forward(builder: LayerBuilder, *, replayed: bool = False) -> None:
+def moe_forward(builder: LayerBuilder, *, replayed: bool = False, records: bool = True) -> None:
     """Append the forward pass of a layer's experts, one part after the other. ``replayed``: what exchanges
-    gave is there, so that none runs, and no sizes are awaited."""
-    _to_experts(builder, replayed=replayed)
+    gave is there, so that none runs, and no sizes are awaited. ``records``: as in ``route``."""
+    _to_experts(builder, replayed=replayed, records=records)
     experts_forward(builder)
     if not replayed:
         await_exchange(builder, exchange(builder, "combine"))
     unpermute(builder)
 
 
-def _to_experts(builder: LayerBuilder, *, replayed: bool = False) -> None:
+def _to_experts(builder: LayerBuilder, *, replayed: bool = False, records: bool = True) -> None:
     """Append everything up to the arrival of rows: router, permutation, dispatch, and shared experts
     beside it."""
     software = builder.software
-    route(builder, shared=not software.exchange.moe_shared_expert_overlap, counts=not replayed)
+    route(
+        builder,
+        shared=not software.exchange.moe_shared_expert_overlap,
+        counts=not replayed,
+        records=records,
+    )
     if not replayed:
         await_rows(builder)
     sent = None if replayed else exchange(builder, "dispatch")
@@ -142,9 +152,10 @@ def moe_weight_grad(builder: LayerBuilder) -> None:
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) -> None:
+def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True, records: bool = True) -> None:
     """Append router, shared experts, and the permutation of token copies by destination. ``counts``: ranks
-    exchange how many tokens go to each expert."""
+    exchange how many tokens go to each expert. ``records``: autograd records the router, and so there is a
+    loss of its own where the software has one (Megatron-LM router.py: ``torch.is_grad_enabled()``)."""
     local, software = builder.local, builder.software
     experts = local_experts(local)
     if shared:
@@ -154,7 +165,10 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
     builder.kernel("router", _router(local).forward(seen.plain))
     scores = 4.0 * seen.tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
-    builder.memory("top-k", 6 * scores, launches=_launches(builder))
+    builder.memory("top-k", 6 * scores, launches=_launches(builder, records=records))
+    if experts.loss_ranks > 1 and records:
+        # moe_utils.py, tokens_per_expert over tp_cp_group; those of context parallelism are left out
+        builder.tp("token counts of the loss", "all_reduce", float(_COUNT_BYTES * experts.total))
     if uses_torch_operators(software):
         take_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
@@ -320,12 +334,14 @@ def _count(builder: LayerBuilder) -> None:
         builder.memory("token counts", 2 * size, launches=_COUNTS_LAUNCHES)
 
 
-def _launches(builder: LayerBuilder) -> int:
+def _launches(builder: LayerBuilder, *, records: bool) -> int:
     if uses_torch_operators(builder.software):
         return _MODEL_ROUTER_LAUNCHES
+    without_loss = builder.software.exchange.router_loss and not records
     if builder.software.kernels.moe_router_fusion:
-        return _FUSED_ROUTER_LAUNCHES
-    return _ROUTER_LAUNCHES - (0 if local_experts(builder.local).in_groups else _GROUPS_LAUNCHES)
+        return _FUSED_ROUTER_LAUNCHES - (_FUSED_LOSS_LAUNCHES if without_loss else 0)
+    found = _ROUTER_LAUNCHES - (0 if local_experts(builder.local).in_groups else _GROUPS_LAUNCHES)
+    return found - (_LOSS_LAUNCHES if without_loss else 0)
 
 
 def _backward_launches(software: Software) -> int:

@@ -39,10 +39,15 @@ from .recompute import FULL, Recompute, by_operators, title
 
 
 def pair_block(
-    builder: LayerBuilder, forward: LocalShape, backward: LocalShape, recompute: Recompute
+    builder: LayerBuilder,
+    forward: LocalShape,
+    backward: LocalShape,
+    recompute: Recompute,
+    *,
+    records: bool = True,
 ) -> Block:
     """One layer's forward and another's backward as one block; the backward first recomputes
-    ``recompute``."""
+    ``recompute``. ``records``: autograd records the forward's experts and their router."""
     if sms := builder.software.exchange.exchange_sms:
         builder = replace(builder, costs=builder.costs.during_exchanges(sms))
     ahead, back = builder.on(forward), builder.on(backward)
@@ -51,7 +56,7 @@ def pair_block(
     elif by_operators(recompute):
         operators_again(back, recompute)
     combine_backward = _start_backward(back, recompute)
-    sent, sent_back = _both_ways(ahead, back, recompute, combine_backward)
+    sent, sent_back = _both_ways(ahead, back, recompute, combine_backward, records=records)
     combined = _experts_forward(ahead, sent)
     _end_backward(back, recompute, sent_back)
     _end_forward(ahead, combined)
@@ -64,11 +69,16 @@ def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
 
 
 def _both_ways(
-    ahead: LayerBuilder, back: LayerBuilder, recompute: Recompute, combine_backward: int | None
+    ahead: LayerBuilder,
+    back: LayerBuilder,
+    recompute: Recompute,
+    combine_backward: int | None,
+    *,
+    records: bool,
 ) -> tuple[int | None, int | None]:
     """Append all up to the forward's dispatch, and the experts' backward. Returns that dispatch, and the
     exchange of gradients."""
-    _start_forward(ahead)
+    _start_forward(ahead, records=records)
     if indexed_by_torch(back):  # the host waits in the experts' backward, which comes before the dispatch
         _rows_backward(back, recompute, combine_backward)
         sent = _dispatch(ahead)
@@ -82,12 +92,12 @@ def _both_ways(
     return sent, _send_back(back)
 
 
-def _start_forward(builder: LayerBuilder) -> None:
+def _start_forward(builder: LayerBuilder, *, records: bool) -> None:
     attention_part_forward(builder)
     if builder.local.experts is None:
         mlp_forward(builder)
     else:
-        route(builder)
+        route(builder, records=records)
 
 
 def _dispatch(builder: LayerBuilder) -> int | None:

@@ -36,6 +36,17 @@ TORCHTITAN = ("every_second_mm", "attention", "reduce_scatter", "all_to_all")
 """Operators whose outputs torchtitan keeps: its list has no GEMM of experts (aten._grouped_mm)."""
 
 
+def unrecorded(recompute: Recompute) -> bool:
+    """Whether a layer's forward keeps nothing of its router and experts for backward, since these run again
+    as a whole: they run without autograd then (torch.utils.checkpoint)."""
+    return recompute == FULL or "moe" in recompute
+
+
+def seen_by_forward(recompute: Recompute) -> Recompute:
+    """What a layer's forward depends on of what is recomputed: ``moe`` where experts keep nothing."""
+    return frozenset({"moe"}) if unrecorded(recompute) else NOTHING
+
+
 def all_but(keep: Iterable[str]) -> Recompute:
     """A layer is run again but for the operators in ``keep``."""
     return frozenset({"operators", *(f"keep {operator}" for operator in keep)})

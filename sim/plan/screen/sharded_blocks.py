@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...lowering.layers.layer import forward_block
+from .times import recompute_of
 
 if TYPE_CHECKING:
     from ...lowering.layers.recompute import Recompute
@@ -39,8 +39,8 @@ def with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple[
 def recomputing(part: ShardedPart, recompute: Recompute) -> ShardedPart:
     """The part with layers that recompute as ``recompute`` says."""
     names = tuple(
-        replace(name, run=replace(name.run, recompute=recompute))
-        if name.run is not None and name.build is not forward_block
+        replace(name, run=replace(name.run, recompute=recompute_of(name.build, name.run, recompute)))
+        if name.run is not None
         else name
         for name in part.names
     )

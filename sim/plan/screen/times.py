@@ -22,7 +22,7 @@ from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers import loss
 from ...lowering.layers.amax import amax_reduction, attention_amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
-from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators
+from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators, seen_by_forward
 from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...lowering.updates import ends
 from ...network.transfer import MOST_HBM
@@ -127,18 +127,28 @@ class BlockNames:
         return BlockName(build)
 
     def layer(self, build: BuildLayer, run: LayerRun) -> BlockName:
-        return BlockName(build, _one_layer(run, NOTHING if build is forward_block else run.recompute))
+        return BlockName(build, _one_layer(run, recompute_of(build, run, run.recompute)))
 
     def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
         return Blocks.layer_of(cast(Blocks, self), kind, run)
 
     def pair(self, forward: LayerRun, backward: LayerRun) -> BlockName:
-        return BlockName(None, _one_layer(forward, NOTHING), _one_layer(backward, backward.recompute))
+        return BlockName(
+            None,
+            _one_layer(forward, recompute_of(forward_block, forward, forward.recompute)),
+            _one_layer(backward, backward.recompute),
+        )
+
+
+def recompute_of(build: Any, run: LayerRun, recompute: Recompute) -> Recompute:
+    """What the name of a layer's block says of ``recompute``. A forward is the same whatever is recomputed,
+    but where its experts keep nothing."""
+    if build is not forward_block:
+        return recompute
+    return seen_by_forward(recompute) if run.kind.experts else NOTHING
 
 
 def _one_layer(run: LayerRun, recompute: Recompute) -> LayerRun:
-    """One layer of a run. A forward is the same whatever is recomputed, so that its name does not say
-    that."""
     return replace(run, count=1, recompute=recompute)
 
 

@@ -193,6 +193,7 @@ _EXPERTS = (
     "split_expert_gate",
     "arrivals_indexed_by_torch",
     "experts_gather_tokens",
+    "router_loss",
     "replays_exchanges",
     "experts_whole",
     "deepep_elastic",

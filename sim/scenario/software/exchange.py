@@ -105,6 +105,11 @@ class ExchangeSoftware(SoftwareGroup):
         " reduce-scatter their output, so that ranks that share an expert (etp) each exchange and permute the"
         " rows of all (torchtitan); else each routes its own tokens, and those ranks gather rows afterwards",
     )
+    router_loss: bool = Field(
+        default=False,
+        description="routers of experts have Megatron core's auxiliary loss: none in a forward that keeps"
+        " nothing for backward, and tensor-parallel ranks add up how many of their tokens go to each expert",
+    )
     replays_exchanges: bool = Field(
         default=False,
         description="what a layer's exchanges of experts gave is kept, and a recomputation of the whole layer"

@@ -1,0 +1,82 @@
+"""The loss that routers of Megatron core have of their own: when there is one, and what it asks of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_experts import with_experts
+from small_scenarios import lowered
+
+from stepsim.sim.lowering.layers import moe
+from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, seen_by_forward
+from stepsim.sim.plan.axes import LAYOUT
+from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
+from stepsim.sim.program.program import Block, Collective, Op, RepeatedBlocks
+from stepsim.sim.simulate import simulate
+
+HOST_S = 4e-5
+SUMS = "token counts of the loss"
+
+
+def blocks(**fields: Any) -> list[Block]:
+    """Blocks of layers of the first class, each once."""
+    run = with_experts(**{"host_s_per_kernel": HOST_S, "router_loss": True} | fields)
+    works = (op.work for op in lowered(run).programs.classes[0].ops)
+    rows = [block for work in works if isinstance(work, RepeatedBlocks) for block in work.row]
+    return list({block.name: block for block in rows}.values())
+
+
+def named(name: str, within: str, **fields: Any) -> list[Op]:
+    return [op for block in blocks(**fields) if within in block.name for op in block.ops if op.name == name]
+
+
+def test_tensor_parallel_ranks_add_up_how_many_tokens_each_expert_gets() -> None:
+    """One number of 8 bytes an expert, in a forward alone; not where a rank has all of a sequence."""
+    tensors: dict[str, Any] = {"tp": 2, "sequence_parallel": True}
+    (found,) = named(SUMS, "layer forward", **tensors)
+    assert isinstance(found.work, Collective)
+    assert (found.work.kind, found.work.communicator) == ("all_reduce", "tp")
+    assert found.work.transfer.bytes == 8 * 16
+    assert not named(SUMS, "layer backward", **tensors)
+    assert not named(SUMS, "")
+    assert not named(SUMS, "", **tensors, router_loss=False)
+
+
+def test_a_forward_that_keeps_nothing_has_no_loss_and_its_recomputation_has() -> None:
+    """torch.utils.checkpoint runs the first pass without autograd, of which Megatron core asks."""
+    again: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "recompute": "full"}
+    assert not named(SUMS, "layer forward", **again)
+    assert len(named(SUMS, "layer backward", **again)) == 1
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_host_launches_no_loss_in_such_a_forward(*, fused: bool) -> None:
+    kept, again, without = (
+        named("top-k", "layer forward", moe_router_fusion=fused, **fields)[0].host_s
+        for fields in ({}, {"recompute": "full"}, {"recompute": "full", "router_loss": False})
+    )
+    launches = moe._FUSED_LOSS_LAUNCHES if fused else moe._LOSS_LAUNCHES
+    assert kept - again == pytest.approx(launches * HOST_S)
+    assert without == kept
+
+
+def test_of_all_that_is_recomputed_a_forward_sees_experts_that_keep_nothing() -> None:
+    assert seen_by_forward(FULL) == seen_by_forward(frozenset({"moe", "layernorm"})) == {"moe"}
+    for other in (NOTHING, frozenset({"core_attn"}), frozenset({"moe_act"}), frozenset({"operators"})):
+        assert seen_by_forward(other) == NOTHING
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_screening_knows_that_a_forward_that_keeps_nothing_has_no_loss(zero: int) -> None:
+    """Where hosts pace a step, as here, a bound with the loss in it would be longer than the step."""
+    layout: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "zero": zero, "recompute": "full"}
+    run = with_experts(host_s_per_kernel=4e-4, router_loss=True, **layout)
+    same = {name: field_value(run, name) for name in LAYOUT if name != "training.recompute"}
+    space = space_of(run, fix=same)
+    bounds = screen(space, within=float("inf")).bound_s
+    for i in range(len(space)):
+        step_s = simulate(space.scenario_of(i)).step_time_s
+        assert 0.85 * step_s < bounds[i] <= step_s * (1 + 1e-9)
