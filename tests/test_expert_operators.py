@@ -146,7 +146,8 @@ def test_biases_of_the_busiest_expert_are_added_up_row_by_row() -> None:
         return max(work.seconds for name, work, _ in layer_work(run) if name == "expert biases backward")
 
     assert slowest_s(even) < slowest_s(uneven)
-    assert slowest_s(uneven) > PART_S * found.busiest * ROWS / HELD
+    # 0.98 us a row, which was measured of index_put_
+    assert slowest_s(uneven) > 0.97e-6 * found.busiest * ROWS / HELD
 
 
 def test_reads_in_turn_take_as_long_as_there_are() -> None:

@@ -27,6 +27,13 @@ from .expert_operators import (
     weights_as_one,
 )
 from .experts import Experts
+from .indexed_rows import (
+    indexes_arrivals,
+    sort_by_expert_backward,
+    sort_by_source,
+    take_arrivals_backward,
+    takes_arrivals,
+)
 from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient
 from .local_shape import LocalShape
@@ -52,7 +59,10 @@ def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
     builder = builder.outside_graphs()
     second_product(builder, product=product)
     weight_rows_of_experts(builder)
-    _sort(builder, "sort by source")
+    if indexes_arrivals(builder):
+        sort_by_source(builder)
+    else:
+        _sort(builder, "sort by source")
     _etp(builder, "reduce_scatter")
 
 
@@ -119,7 +129,12 @@ def experts_backward(
             activation_backward(_on_rows(builder), weighted=builder.software.kernels.weighted_activation)
             _weights_gradient(builder)
     _pad(builder, "unpad rows backward")
-    _sort(builder, "sort by expert backward")
+    if indexes_arrivals(builder):
+        sort_by_expert_backward(builder)
+    elif takes_arrivals(builder):
+        take_arrivals_backward(builder)
+    else:
+        _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter", weights=True)
     index_arrivals_backward(builder)
 

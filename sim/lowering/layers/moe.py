@@ -30,6 +30,7 @@ from .expert_work import (
     move_rows,
     sends_weights,
 )
+from .indexed_rows import add_rows, indexes_rows, permute_backward
 from .layer_builder import LayerBuilder
 from .linear import Linear, row_input_grad, row_weight_grad
 from .local_shape import LocalShape
@@ -185,6 +186,8 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
     experts = local_experts(local)
     if uses_torch_operators(software):
         take_rows_backward(builder, experts)
+    elif indexes_rows(builder):
+        permute_backward(builder)
     elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "permute backward", _permuted(local))
     seen = _seen(local)
@@ -222,8 +225,10 @@ def unpermute(builder: LayerBuilder) -> None:
     experts = local_experts(local)
     if uses_torch_operators(software):
         return_rows(builder, experts)
-    elif software.exchange.moe_dispatcher == "alltoall":
+    elif indexes_rows(builder):
         weight_rows_at_home(builder)
+        add_rows(builder)
+    elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "unpermute", _permuted(local))
     _scatter_tokens(builder, "token reduce_scatter")
     if experts.shared_ffn:

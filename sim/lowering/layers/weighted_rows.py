@@ -19,6 +19,9 @@ from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .strided import STRIDED
 
+_PRODUCT = STRIDED["cast to FP32"] + STRIDED["FP32 product by row"]
+"""Instructions for each element that is cast to FP32 and weighted there."""
+
 
 def weights_rows(software: Software) -> bool:
     """Whether torch's operators weight rows, so that a backward reads these as experts gave them."""
@@ -49,13 +52,16 @@ def weight_rows_at_home(builder: LayerBuilder) -> None:
     if not weights_rows_at_home(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; product with the weights r w; back r w
-    builder.memory("weight rows", elements * (e + 4 + 4 + 4 + 4 + e), launches=3)
+    # to FP32 r w; product with the weights r w
+    builder.memory("weight rows", elements * (e + 4 + 8), launches=2, instructions=_PRODUCT * elements)
+    builder.memory("weight rows, cast back", elements * (4 + e))  # r w
 
 
 def weight_rows_at_home_again(builder: LayerBuilder) -> None:
     """What the gradient of weighted rows reads: these in FP32."""
-    builder.memory("rows in FP32 again", _elements_sent(builder.local) * (builder.local.element_bytes + 4))
+    elements, issued = _elements_sent(builder.local), STRIDED["cast to FP32"]
+    size = elements * (builder.local.element_bytes + 4)
+    builder.memory("rows in FP32 again", size, instructions=issued * elements)
 
 
 def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
@@ -63,8 +69,11 @@ def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
     if not weights_rows_at_home(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; of rows r w; of weights: product r r w, summed r; back r w
-    builder.memory("weight rows backward", elements * (e + 4 + 8 + 16 + 4 + e), launches=5)
+    # to FP32 r w; of rows r w
+    issued = _PRODUCT * elements
+    builder.memory("weight rows backward", elements * (e + 4 + 8), launches=2, instructions=issued)
+    # of weights: product r r w, summed r; back r w
+    builder.memory("row weights' gradient", elements * (16 + 4 + e), launches=3)
 
 
 def weight_rows_of_experts(builder: LayerBuilder) -> None:

@@ -110,9 +110,9 @@ class KernelSoftware(SoftwareGroup):
     )
     weighted_rows: bool = Field(
         default=False,
-        description="torch's operators weight rows of experts, and their gradient reads these: cast to FP32"
-        " when NCCL has brought them home, in 16 bits before DeepEP does (torchtitan, score_before_experts"
-        " false)",
+        description="torch's operators move and weight rows of experts, and their gradient reads these: cast"
+        " to FP32 when NCCL has brought them home, in 16 bits before DeepEP does (torchtitan,"
+        " score_before_experts false)",
     )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"

@@ -1,0 +1,78 @@
+"""Rows that torch's indexing orders around NCCL's exchange: what its kernels move and issue, and for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_experts import moe_run, with_experts
+from small_scenarios import every_op, lowered
+
+from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.gpus import get_gpu
+from stepsim.kernels.memory_bound import issued_per_s
+from stepsim.sim.lowering.layers.strided import STRIDED
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.program.program import Compute
+
+SORTED = ("sort by source", "sort by expert backward")
+ADDED = ("permute backward", "unpermute")
+
+
+def bytes_of(low: Lowered, *names: str) -> list[float]:
+    """Bytes of a layer and microbatch, name by name."""
+    run = low.plan.scenario
+    steps, ops = run.model.num_layers * run.num_microbatches, list(every_op(low.programs.classes[0]))
+    return [
+        sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and op.name == name) / steps
+        for name in names
+    ]
+
+
+def seconds_of(low: Lowered, name: str) -> float:
+    return next(
+        op.work.seconds
+        for op, _ in every_op(low.programs.classes[0])
+        if isinstance(op.work, Compute) and op.name == name
+    )
+
+
+def test_rows_are_added_up_into_zeros_and_put_back_by_their_index() -> None:
+    low = lowered(with_experts(weighted_rows=True))
+    run = low.plan.scenario
+    row, tokens = 2.0 * run.model.hidden_size, run.training.seq_length
+    assert bytes_of(low, *SORTED) == [2 * 2 * tokens * row, 3 * 2 * tokens * row]
+    assert bytes_of(low, *ADDED) == [3 * 2 * tokens * row, (3 + 3 * 2) * tokens * row]
+    zeros = ("sort by expert backward zeros", "permute backward zeros")
+    assert bytes_of(low, *zeros) == [2 * tokens * row, tokens * row]
+    assert bytes_of(low, "sort to put")[0] > 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"weighted_rows": True, "moe_dispatcher": "deepep"}])
+def test_no_other_rows_are(fields: dict[str, Any]) -> None:
+    assert bytes_of(lowered(with_experts(**fields)), "sort to put") == [0]
+
+
+def test_rows_of_a_single_rank_have_not_arrived() -> None:
+    """They are sorted by expert as they are taken, and by what else moves rows of no exchange."""
+    low = lowered(moe_run("none", weighted_rows=True))
+    assert bytes_of(low, "sort by expert backward zeros") == [0]
+    assert bytes_of(low, "permute backward zeros")[0] > 0
+
+
+def test_rows_pass_element_by_element() -> None:
+    """A kernel that puts rows issues for as long as it takes, at a rate that a GPU has for all."""
+    low = lowered(with_experts(weighted_rows=True, seq_length=8192))
+    put_s, choose_s = (seconds_of(low, name) for name in ("sort by source", "sort by expert"))
+    assert put_s > 1.2 * choose_s  # which has three launches
+    gpu = get_gpu("H100-SXM5-80GB")
+    elements = 2 * low.plan.scenario.training.seq_length * low.plan.scenario.model.hidden_size
+    assert put_s > STRIDED["put"] * elements / issued_per_s(gpu, load_profile(gpu.name))
+
+
+def test_gradients_of_what_deepep_brings_are_added_by_atomics() -> None:
+    low = lowered(with_experts(weighted_rows=True, moe_dispatcher="deepep", seq_length=8192))
+    plain = lowered(with_experts(moe_dispatcher="deepep", seq_length=8192))
+    name = "sort by expert backward"
+    assert bytes_of(low, name) > bytes_of(plain, name)
+    assert seconds_of(low, name) > 2 * seconds_of(plain, name)
