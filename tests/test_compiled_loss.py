@@ -25,8 +25,8 @@ def loss_bytes(run: Scenario, direction: str) -> float:
     """Bytes that the loss reads and writes per logit of a rank, forward or backward."""
     names = {
         "forward": {
-            "logits cast, maximum", "subtract, gather target, exponentiate, sum", "exponentiate, sum",
-            "normalise", "loss",
+            "logits cast, maximum", "logits to FP32", "logits maximum", "exponentiate, sum",
+            "subtract, gather target, exponentiate, sum", "normalise", "loss",
         },
         "backward": {"loss backward"},
     }[direction]  # fmt: skip

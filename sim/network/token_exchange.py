@@ -39,11 +39,12 @@ _Kernels = Literal["first", "elastic", "hybrid"]
 # What the first one's take of NVLink between hosts is hidden by the network (B200 over EFA: 78 GB/s).
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
-# Within one host of Blackwell the first release's best count 169 and 135 GB/s on four GB200 for dispatch and
-# combine on 24 SMs with its own buffers; 3/4 leave the GPU: 127 and 101 of 900 (deepseek-ai/DeepEP issue 394).
-# Trainers take its own buffers (NVIDIA/Megatron-LM issue 4316); on 128 SMs, with twice the buffers, B200 counts
-# 517 and 486 (NousResearch/torchtitan at 8b4b03d3, distributed/deepep/utils.py). That repository's table has
-# 153 and 158 for B200 on 24 SMs, to the digit what DeepEP prints of H800: it is not taken as a measurement.
+# Within one host of Blackwell the first release's best count 169 and 135 GB/s on four GB200 for dispatch
+# and combine on 24 SMs with its own buffers; 3/4 leave the GPU: 127 and 101 of 900 (deepseek-ai/DeepEP
+# issue 394). Trainers take its own buffers (NVIDIA/Megatron-LM issue 4316); on 128 SMs, with twice the
+# buffers, B200 counts 517 and 486 (NousResearch/torchtitan at 8b4b03d3, distributed/deepep/utils.py). That
+# repository's table has 153 and 158 for B200 on 24 SMs, to the digit what DeepEP prints of H800: it is not
+# taken as a measurement.
 _ONE_HOST_SHARES = {"blackwell": 0.125}
 _NETWORK_SHARE = 0.88
 # Over EFA with NVSHMEM, whose NICs promise no order, of the usable rate. Where a GPU has several, over which

@@ -13,6 +13,7 @@ from .context import context_backward, context_forward
 from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+from .strided import STRIDED
 
 # Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output
 # and gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
@@ -177,8 +178,11 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
-        # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
-        builder.memory("scale, mask, softmax", (6 * e + 16) * scores, launches=5)
+        # scale (r, w), softmax (r 4, w 4), cast back (r 4, w e)
+        builder.memory("scale, softmax", (3 * e + 12) * scores, launches=3)
+        # masked_fill (r, w), cast to FP32 (r e, w 4)
+        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
+        builder.memory("mask, cast to FP32", (3 * e + 4) * scores, launches=2, instructions=issued)
     if local.dropout:
         builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
     builder.kernel("PV", _weighted(local, values))
@@ -194,7 +198,11 @@ def _unfused_backward(builder: LayerBuilder) -> None:
     if _softmax_is_one_kernel(local, software):
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
-        # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)
-        builder.memory("softmax backward", (6 * e + 20) * scores, launches=5)
+        # product of gradient and probabilities, and the kernel that takes its sum off (r 4 r 4 w 4 each;
+        # ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out), cast back (r 4, w e), scale (r, w)
+        builder.memory("softmax backward", (3 * e + 28) * scores, launches=4)
+        # cast to FP32 (r e, w 4), masked_fill (r, w)
+        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
+        builder.memory("mask and cast backward", (3 * e + 4) * scores, launches=2, instructions=issued)
     builder.kernel("dQ", _weighted(local, local.head_dim))
     builder.kernel("dK", _weighted(local, local.head_dim))

@@ -2,15 +2,16 @@
 
 torchtitan chooses rows by a tensor of indices, puts them back by ``index_put_``, and adds up what is home by
 ``scatter_add``. The first passes 16 bytes at a time. The gradient of a choice sorts its indices and adds up
-rows of equal index; the others pass element by element. What DeepEP brings is chosen by ``index_select``, whose
-gradient is ``index_add``, by atomics. Bytes count reads (r) and writes (w) at HBM.
+rows of equal index; the others pass element by element. What DeepEP brings is chosen by ``index_select``,
+whose gradient is ``index_add``, by atomics. Bytes count reads (r) and writes (w) at HBM.
 
 References:
     torchtitan models/moe/utils.py (until April 2026, then distributed/expert_parallel.py), _permute and
-    _unpermute; models/moe/moe.py at 003edbe, MoE.forward (from November 2025 to April 2026 torch.bmm in place
-    of scatter_add: pull requests 1974 and 2775). None of these is compiled: apply_compile of models/llama4/
-    infra/parallelize.py leaves out "experts", and compiles a MoE's modules, not its forward. distributed/
-    deepep/deepep.py at 06c9b44c, _permute_tokens; in NousResearch's fork deepep/utils.py at 8b4b03d3, permute.
+    _unpermute; models/moe/moe.py at 003edbe, MoE.forward (from November 2025 to April 2026 torch.bmm in
+    place of scatter_add: pull requests 1974 and 2775). None of these is compiled: apply_compile of
+    models/llama4/infra/parallelize.py leaves out "experts", and compiles a MoE's modules, not its
+    forward. distributed/ deepep/deepep.py at 06c9b44c, _permute_tokens; in NousResearch's fork
+    deepep/utils.py at 8b4b03d3, permute.
     PyTorch tools/autograd/derivatives.yaml, index_select and index.
 """
 

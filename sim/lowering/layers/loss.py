@@ -18,12 +18,31 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+from .strided import STRIDED
 
 SCATTERED_BYTES = 4
 """Bytes per logit of what DTensor's backward sets targets in (loss.py, _nll_loss_and_log_softmax_backward:
 zeros like the FP32 log-softmax, indexed by targets with a tensor of values). torch.compile makes one kernel
 of a scatter of one value into a constant alone (torch/_inductor/fx_passes/joint_graph.py,
 scatter_upon_const_tensor), so that this has a buffer."""
+
+_OUTGROWN = 50_000
+"""Logits of a token from which on torch's log-softmax reads them three times from HBM: for the maximum, for
+the sum, and to subtract both (ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Of fewer the second cache
+holds a part: FP32 rows of 16,384, 32,000, 50,304 and 65,536 to 151,936 take an H200 9.5, 12.6, 15.2 and 15.1
+to 15.3 bytes a logit at the rate of pointwise kernels (torch 2.11, 8,192 rows; with 4 bytes written)."""
+
+
+def _log_softmax_passes(vocabulary: float) -> float:
+    """Times that torch's log-softmax goes over logits: reads, and a write."""
+    return 2 + 2 * min(1.0, vocabulary / _OUTGROWN)
+
+
+def _cast_up(builder: LayerBuilder, logits: float) -> None:
+    """Append the cast of 16-bit logits to FP32, which takes one element at a time (strided.py)."""
+    moved = builder.local.element_bytes + logit_bytes(builder.local, builder.software)
+    if builder.software.kernels.logits_fp32:
+        builder.memory("logits to FP32", logits * moved, instructions=logits * STRIDED["cast to FP32"])
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
@@ -54,12 +73,13 @@ def loss_backward(builder: LayerBuilder) -> Block:
         builder.memory("loss backward", logits * (2 * wide + cast), launches=4)  # scaled in place r w; cast
     elif software.kernels.cross_entropy == "eager":
         # zeros w, exponential r w, sum r r w, scaled r w; else as below, on the own share
-        each, launches = (8, 8) if local.tp > 1 else (4, 5)
+        each, launches = (8, 8) if local.tp > 1 else (5, 5)
         builder.memory("loss backward", logits * (each * wide + cast), launches=launches)
     else:
-        # zero fill w; log-softmax backward r r w; cast; own slice r w
+        # zero fill w; log-softmax backward r for the sum, r r w (SoftMax.cu, cunn_SoftMaxBackward); cast; own
+        # slice r w
         whole = logits * local.tp
-        builder.memory("loss backward", whole * (4 * wide + cast) + logits * 2 * e, launches=6)
+        builder.memory("loss backward", whole * (5 * wide + cast) + logits * 2 * e, launches=6)
     if copied := _copied_bytes(local, software):
         builder.memory("logits of metrics", 2 * logits * copied)  # r, w
     if software.kernels.logged_losses:
@@ -76,9 +96,12 @@ def _logged(builder: LayerBuilder, times: int) -> None:
     Under autocast torch's cross_entropy runs in FP32: each call casts the logits anew (torch/csrc
     autocast_mode, fp32 list), and keeps nothing.
     """
-    e, wide = builder.local.element_bytes, 4
-    each = e + wide + 2 * wide  # cast r w, log-softmax r w; a token's own logit is next to nothing
-    builder.memory("losses for metrics", times * _share(builder.local) * each, launches=6 * times)
+    e, wide, logits = builder.local.element_bytes, 4, times * _share(builder.local)
+    # cast r w; log-softmax; a token's own logit is next to nothing
+    issued = logits * STRIDED["cast to FP32"]
+    builder.memory("logits of metrics to FP32", logits * (e + wide), launches=times, instructions=issued)
+    passes = _log_softmax_passes(builder.local.vocabulary)
+    builder.memory("losses for metrics", logits * passes * wide, launches=5 * times)
 
 
 def logits_bytes(local: LocalShape, software: Software) -> float:
@@ -151,10 +174,10 @@ def logit_bytes(local: LocalShape, software: Software) -> int:
 
 def _parallel(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
+    logits, wide = _share(local), logit_bytes(local, software)
     small = local.tokens * 4.0
-    cast = e + wide if software.kernels.logits_fp32 else 0
-    builder.memory("logits cast, maximum", logits * (cast + wide), launches=2)
+    _cast_up(builder, logits)
+    builder.memory("logits maximum", logits * wide)
     if local.tp > 1:
         builder.tp("loss maximum all_reduce", "all_reduce", small)
     builder.memory(
@@ -208,20 +231,20 @@ def _gathered(builder: LayerBuilder) -> None:
     if local.tp > 1:
         builder.tp("logits all_gather", "all_gather", whole * e)
         builder.memory("logits concatenate", whole * 2 * e)
-    cast = e + wide if software.kernels.logits_fp32 else 0
-    builder.memory(
-        "logits cast, log-softmax, accuracy", whole * (cast + 3 * wide), launches=12
-    )  # r w; argmax r
+    _cast_up(builder, whole)
+    passes = _log_softmax_passes(local.vocabulary * local.tp)
+    builder.memory("log-softmax, accuracy", whole * (passes + 1) * wide, launches=11)  # argmax r
 
 
 def _eager(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
-    cast = e + wide if software.kernels.logits_fp32 else 0
+    logits, wide = _share(local), logit_bytes(local, software)
+    _cast_up(builder, logits)
     if local.tp == 1:
-        builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w
+        passes = _log_softmax_passes(local.vocabulary)
+        builder.memory("log-softmax", logits * passes * wide, launches=5)
     else:  # DTensor's loss_parallel: maximum r, shifted r w, exponential r w, sum r, shifted r w
-        builder.memory("logits cast, log-softmax", logits * (cast + 8 * wide), launches=10)
+        builder.memory("log-softmax", logits * 8 * wide, launches=9)
         for what in ("maximum", "sum", "target"):
             builder.tp(f"loss {what} all_reduce", "all_reduce", local.tokens * 4.0)
 

@@ -6,8 +6,11 @@ of a software stack; not where in a layer they stand (layer.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+from .strided import STRIDED
 
 _ROWS_OF_BLOCK = 4
 """Rows of 128 columns that a block of TransformerEngine's norms has at once, one for each of its warps
@@ -40,10 +43,51 @@ def _normed_bytes(builder: LayerBuilder) -> int:
     return local.element_bytes if builder.software.kernels.torch_compile else local.stream_bytes
 
 
-def _distributed(local: LocalShape, operators: int) -> int:
+def _distributed(builder: LayerBuilder, operators: int) -> int:
     """How many of ``operators`` work on distributed tensors: all under sequence parallelism, which splits
     a norm's rows."""
-    return operators if local.sequence_parallel else 0
+    return operators if builder.local.sequence_parallel else 0
+
+
+def _by_operators(
+    builder: LayerBuilder,
+    name: str,
+    elements: float,
+    distributed: Callable[[LayerBuilder, int], int],
+    *,
+    backward: bool = False,
+    times: int = 1,
+) -> None:
+    """Append RMSNorm of ``elements`` as models write it by torch's operators, or its gradient: ``times``
+    tensors, of which ``distributed`` says how many operators work on distributed ones.
+
+    Forward: cast to FP32 (r e w 4), square (r 4 w 4), mean (r 4), product with rsqrt (r 4 w 4), cast back
+    (r 4 w e), product with the weight (r e w e). Backward, as autograd makes it of that: gradient of the
+    weight (r e r e w e, r e), times weight (r e w e), cast up (r e w 4), times rsqrt (r 4 w 4), by rsqrt
+    (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4 w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4),
+    cast back (r 4 w e); rsqrt itself is small. In FP32, as under autocast, nothing is cast. The cast up and
+    both products take one element at a time (strided.py).
+    """
+    e = builder.local.element_bytes
+    products = STRIDED["FP32 product by row"]
+    if builder.local.autocast or e == 4:
+        moved, launches = (92, 14) if backward else (28, 6)
+        singly, kernels, issued = 16, 2, 2 * products
+    else:
+        moved, launches = (8 * e + 76, 16) if backward else (4 * e + 28, 8)
+        singly, kernels = 3 * e + 12, 3
+        issued = STRIDED["cast to FP32"] + products + STRIDED["product by row"]
+    for what, each, count, instructions in (
+        (name, moved - singly, launches - kernels, 0.0),
+        (f"{name}, by element", singly, kernels, issued),
+    ):
+        builder.memory(
+            what,
+            each * elements,
+            launches=times * count,
+            operators=distributed(builder, times * count),
+            instructions=instructions * elements,
+        )
 
 
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
@@ -58,18 +102,11 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
         builder.memory(
             "norm",
             elements * (local.stream_bytes + written),
-            operators=_distributed(local, 1),
+            operators=_distributed(builder, 1),
             counted=1.0 if into_product else builder.gemm_launches(1),
         )
     else:
-        # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
-        # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
-        elements = local.norm_tokens * local.hidden
-        size = elements * (4 * local.element_bytes + 28)
-        launches = 8
-        if local.autocast:  # no casts, and all of FP32
-            size, launches = elements * 28, 6
-        builder.memory("norm", size, launches=launches, operators=_distributed(local, launches))
+        _by_operators(builder, "norm", local.norm_tokens * local.hidden, _distributed)
 
 
 def norm_backward(builder: LayerBuilder) -> None:
@@ -78,21 +115,14 @@ def norm_backward(builder: LayerBuilder) -> None:
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         of_dy = float(local.norm_tokens * local.hidden * _normed_bytes(builder))
         # read dY and X, write dX
-        builder.memory("norm backward", of_dy + 2 * local.norm_bytes, operators=_distributed(local, 1))
+        builder.memory("norm backward", of_dy + 2 * local.norm_bytes, operators=_distributed(builder, 1))
         if software.kernels.has_norm_grad_apart(rms_norm=local.rms_norm):
             by_columns = software.kernels.sums_norm_by_columns(rms_norm=local.rms_norm)
             turns = _TURNS_OF_ROW * local.norm_tokens / _WARPS_OF_COLUMNS if by_columns else 0.0
             # read dY and X once more
             builder.memory("norm weight gradient", of_dy + local.norm_bytes, in_turn=turns)
     else:
-        # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
-        # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
-        # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
-        elements = local.norm_tokens * local.hidden
-        size, launches = elements * (8 * local.element_bytes + 76), 16
-        if local.autocast:  # no casts, and all of FP32
-            size, launches = elements * 92, 14
-        builder.memory("norm backward", size, launches=launches, operators=_distributed(local, launches))
+        _by_operators(builder, "norm backward", local.norm_tokens * local.hidden, _distributed, backward=True)
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
@@ -116,10 +146,7 @@ def head_norms(builder: LayerBuilder) -> None:
     if not local.qk_norm or local.latent or kernels.torch_compile:
         return
     if not kernels.norm_is_one_kernel(rms_norm=True):
-        size = _heads_normed(local) * (4 * local.element_bytes + 28)
-        builder.memory(
-            "norms of heads", size, launches=16, operators=operators_on_heads(builder, 16)
-        )  # as ``norm``
+        _by_operators(builder, "norms of heads", _heads_normed(local), operators_on_heads, times=2)
         return
     queries = 0 if several_groups(local) else local.heads
     copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
@@ -137,9 +164,8 @@ def head_norms_backward(builder: LayerBuilder) -> None:
     if kernels.torch_compile:
         builder.memory("norms of heads backward", e * elements)  # the inputs, beside what positions read
     elif not kernels.norm_is_one_kernel(rms_norm=True):
-        size = elements * (8 * e + 76)  # as ``norm_backward``
-        builder.memory(
-            "norms of heads backward", size, launches=32, operators=operators_on_heads(builder, 32)
+        _by_operators(
+            builder, "norms of heads backward", elements, operators_on_heads, backward=True, times=2
         )
     else:
         builder.memory("norms of heads backward", 3.0 * e * elements, launches=2)  # read dY and X, write dX

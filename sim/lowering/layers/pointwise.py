@@ -121,38 +121,50 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
         append = builder.memory if backward else builder.function
         append(name, 2.0 * size, instructions=issued)  # read, write
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
-        # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
-        builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
-    elif software.kernels.rope_takes_sines:
-        _chunked_rope(builder, name, backward=backward)
-    elif backward:
-        # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
-        # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
-        builder.memory(name, 15.0 * size, launches=18, operators=operators_on_heads(builder, 18))
+        _complex_rope(builder, name)
     else:
-        # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
-        builder.memory(name, 10.0 * size, launches=10, operators=operators_on_heads(builder, 10))
+        _halves_rope(builder, name, backward=backward)
 
 
-def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
-    """Rotary embedding as Megatron core runs it without TransformerEngine's kernel.
+def _complex_rope(builder: LayerBuilder, name: str) -> None:
+    """Rotary embedding as a product of complex numbers, of queries and of keys; its gradient is one, too.
+
+    Cast up (r e w 4), which takes one element at a time (strided.py), product (r 4 w 4), cast back (r 4 w e).
+    """
+    e = builder.local.element_bytes
+    elements = builder.local.query_bytes / e
+    cast = STRIDED["cast to FP32"] * elements if e < 4 else 0.0
+    builder.memory(f"{name}, to FP32", (e + 4) * elements, launches=2, instructions=cast)
+    builder.memory(name, (12 + e) * elements, launches=4)
+
+
+def _halves_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
+    """Rotary embedding by torch's operators, or its gradient.
 
     For queries and for keys: products with cosines and sines, which all heads share; half of each head is
-    negated and joined with the other half (the backward of chunk is a join too); a sum. Channels without
-    rotation, here none, are a slice that forward joins: its gradient is zeros as large as the whole, and one
-    more sum (core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd: t_pass; PyTorch
-    torch/csrc/autograd/FunctionsManual.cpp, slice_backward).
+    negated and joined with the other half; a sum. The backward of models' own slices puts each half into
+    zeros and adds these up; that of Megatron core's chunk is a join, too. In Megatron core without
+    TransformerEngine's kernel channels without rotation, here none, are a slice that forward joins: its
+    gradient is zeros as large as the whole, and one more sum (core/models/common/embeddings/rope_utils.py,
+    _apply_rotary_pos_emb_bshd: t_pass; PyTorch torch/csrc/autograd/FunctionsManual.cpp, slice_backward).
     """
     size, elements = builder.local.query_bytes, builder.local.query_bytes / builder.local.element_bytes
-    products = 2 * STRIDED["product by head"] * elements
-    halves = (STRIDED["negation"] / 2 + STRIDED["join of halves"]) * elements
+    joined = STRIDED["negation"] / 2 + STRIDED["join of halves"]
+    halves, total = (3.0, 4, joined), (3.0, 2)  # r w of a half, r w; r 2 w 1
+    if builder.software.kernels.rope_takes_sines:
+        total = (7.0, 6) if backward else (5.0, 4)  # r 2 w 1; w 1, r 2 w 1, r w
+    elif backward:
+        # r w of a half; each half into zeros (w, r w of a half); two additions of what comes together
+        halves, total = (5.0, 10, STRIDED["negation"] / 2 + STRIDED["copy"]), (6.0, 4)
     for what, passes, launches, issued in (
-        (name, 4.0, 4, products),  # r w each
-        (f"{name}, halves", 3.0, 4, halves),  # r w of a half; r w
-        (f"{name}, sum", 7.0 if backward else 5.0, 6 if backward else 4, 0.0),  # r 2 w 1; w 1, r 2 w 1; r w
+        (name, 4.0, 4, 2 * STRIDED["product by head"]),  # r w each
+        (f"{name}, halves", *halves),
+        (f"{name}, sum", *total, 0.0),
     ):
         operators = operators_on_heads(builder, launches)
-        builder.memory(what, passes * size, launches=launches, operators=operators, instructions=issued)
+        builder.memory(
+            what, passes * size, launches=launches, operators=operators, instructions=issued * elements
+        )
 
 
 def _rope_instructions(local: LocalShape, *, backward: bool) -> float:

@@ -1,13 +1,15 @@
-"""What torch's kernels issue for tensors whose elements do not follow one another in memory.
+"""What torch's kernels issue where they take one element at a time.
 
 Halves of a row, heads that share an angle, rows that share a bias: torch passes these element by element, 2
-bytes at a time, and divides for where each lies, where it passes 16 bytes at a time otherwise.
+bytes at a time, and divides for where each lies, where it passes 16 bytes at a time otherwise. A cast of 16
+bits to FP32 looks up the type of each element that it reads; one to 16 bits has a kernel of its own.
 
 References:
     PyTorch ATen/native/cuda/CUDALoops.cuh, gpu_kernel_impl_nocast: launch_vectorized_kernel where all is
     contiguous, else launch_legacy_kernel; ATen/cuda/detail/OffsetCalculator.cuh and IntegerDivider.cuh; joins
     in ATen/native/cuda/Shape.cu: CatArrayBatchedCopy_vectorized where all is contiguous, else
-    CatArrayBatchedCopy.
+    CatArrayBatchedCopy. Casts: ATen/native/cuda/Copy.cu, direct_copy_kernel_cuda (bfloat16_copy_kernel_cuda
+    and float16_copy_kernel_cuda are for what is FP32), and CUDALoops.cuh, LoadWithCast.
 """
 
 from __future__ import annotations
@@ -40,8 +42,16 @@ an H200 170 us (docs/kernels.md), where instructions tell 118 and bytes 89. A pr
 75,968, takes a GH200 845 us (tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e), where
 instructions tell some 720 and bytes about as much.
 
-The last six were counted by the hardware (ncu, smsp__inst_executed times 32) on an H200 with torch 2.11 and
-131,072 rows of 2,048: ``index_put_`` and ``scatter_add`` of rows by a tensor of indices, ``index_put_`` that
-adds up, ``index_add``, ``float()`` of 16 bits, FP32 rows times a column. At its boost clock they take 1.20,
-1.00, 0.81, 2.22, 0.76 and 0.81 ms, with schedulers busy for 69, 77, 56, 53, 56 and 56 % of it: the latter four
-wait for something else, too."""
+The last six were counted by the hardware (ncu, smsp__inst_executed times 32) on an H200 with torch 2.11
+and 131,072 rows of 2,048: ``index_put_`` and ``scatter_add`` of rows by a tensor of indices,
+``index_put_`` that adds up, ``index_add``, ``float()`` of 16 bits, FP32 rows times a column. At its
+boost clock they take 1.20, 1.00, 0.81, 2.22, 0.76 and 0.81 ms, with schedulers busy for 69, 77, 56, 53,
+56 and 56 % of it: the latter four wait for something else, too.
+
+What chains of them take follows. On an H200 at its boost clock (torch 2.11), in the bytes that pass at
+the rate of pointwise kernels meanwhile: ``float()`` 11.1 an element, whatever the layout, where 6 pass,
+the cast back 5.5; an FP32 product by row or column 11.4 (8 pass), a product by row 9.4 (4 pass). RMSNorm
+as models write it takes 50 and 110, forward and backward; these parts are 50 and 106, where 36 and 92
+pass. Products with sines, negated halves, their join and sum take 46 each way, where 20 and 30 pass.
+``masked_fill`` takes 14.5, where 5 do. The rule of ISSUED (kernels/memory_bound.py) makes of a cast 9,
+of the products 9.4 and 9.2, at the clock of training."""

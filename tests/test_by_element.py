@@ -1,0 +1,60 @@
+"""Kernels of torch that take one element at a time, and logits that are read again, by an H200's times."""
+
+from __future__ import annotations
+
+import pytest
+from small_scenarios import every_op, lowered
+
+from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.load import scenario_from_document
+
+TOKENS, HIDDEN, HEADS, VOCABULARY = 16_384, 4_096, 32, 128_256
+PARTS = ("", ", by element", ", halves", ", sum", ", to FP32")
+
+
+def seconds(name: str, vocabulary: int = VOCABULARY) -> float:
+    """Mean seconds of what runs under that name, with its parts, on an H200: a norm, or Q and K."""
+    document = {
+        "model": {
+            "hidden_size": HIDDEN, "num_layers": 2, "num_attention_heads": HEADS, "ffn_hidden_size": 8_192,
+            "vocab_size": vocabulary, "mlp": "swiglu", "norm": "rmsnorm", "position": "rope", "biases": False,
+            "tied_embeddings": False, "dropout": 0.0,
+        },
+        "cluster": {"gpu": "H200-SXM-141GB", "gpus": 1},
+        "training": {"global_batch": 2, "micro_batch": 2, "seq_length": TOKENS // 2, "precision": "bf16",
+                     "recompute": "none"},
+        "software": "generic-fsdp",
+    }  # fmt: skip
+    ops = every_op(lowered(scenario_from_document(document, "by element")).programs.classes[0])
+    took: dict[str, tuple[float, int]] = {}
+    for op, times in ops:
+        if isinstance(op.work, Compute):
+            before = took.get(op.name, (0.0, 0))
+            took[op.name] = (before[0] + times * op.work.seconds, before[1] + times)
+    return sum(took[one][0] / took[one][1] for part in PARTS if (one := f"{name}{part}") in took)
+
+
+@pytest.mark.parametrize(
+    ("name", "measured_s"),
+    [
+        ("norm", 0.847e-3),
+        ("norm backward", 1.853e-3),
+        ("rope", 2 * 0.770e-3),
+        ("rope backward", 2 * 0.767e-3),
+        ("logits to FP32", 2 * 2.911e-3),
+        ("log-softmax", 2 * 3.993e-3),
+        ("loss backward", 2 * (13.510 - 2.911 - 4.025) * 1e-3),
+    ],
+)
+def test_torchs_chains_take_what_an_h200_took(name: str, measured_s: float) -> None:
+    """Casts and products are told at four fifths of that (decision 262), and all else to a tenth."""
+    told = seconds(name)
+    assert 0.79 * measured_s < told < 1.1 * measured_s
+
+
+@pytest.mark.parametrize(("vocabulary", "bytes_a_logit"), [(16_384, 9.5), (32_000, 12.6), (65_536, 15.2)])
+def test_log_softmax_reads_from_memory_what_outgrows_the_second_cache(
+    vocabulary: int, bytes_a_logit: float
+) -> None:
+    passed = seconds("log-softmax", vocabulary) * 0.83 * 4.8e12 / (TOKENS * vocabulary)
+    assert passed == pytest.approx(bytes_a_logit, rel=0.14)
