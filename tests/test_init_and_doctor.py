@@ -43,9 +43,8 @@ def test_what_init_writes_runs_and_fits(
     scenario = stepsim.load_scenario(path)
     assert (scenario.cluster.gpus, scenario.training.seq_length) == (gpus, 2048)
     assert scenario.software.name == software
-    assert scenario.parallelism.zero == (
-        3 if software.startswith("torchtitan") else 1
-    )  # as it does by itself
+    sharded = software.startswith("torchtitan") and gpu != "RTX-4090"  # where tensors have to be split
+    assert scenario.parallelism.zero == (3 if sharded else 1)  # as it does by itself
     assert scenario.training.recompute == "none"  # each of these fits without
     if gpu != "RTX-4090":  # where none that does not recompute is as sure
         assert fit_probability(software, memory_by_order(scenario).high) >= 0.9
