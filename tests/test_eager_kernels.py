@@ -194,8 +194,8 @@ def test_products_of_complex_numbers_cost_the_same_both_ways() -> None:
 
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_loss_for_metrics_casts_the_logits_and_writes_their_log_softmax(times: int) -> None:
-    """2 bytes r, 4 w; 4 r, 4 w, and so much more of the reads for both sums as outgrows the second cache: behind
-    the gradient of the loss that is trained on."""
+    """2 bytes r, 4 w; 4 r, 4 w, and what outgrows the second cache is read twice more: behind the gradient of
+    the loss that is trained on."""
     software = preset("llm-foundry-2023", logged_losses=times)
     builder = LayerBuilder(costs=COSTS, local=LOCAL, software=software)
     loss_backward(builder)
