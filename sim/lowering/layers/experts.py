@@ -56,8 +56,8 @@ class Experts:
 
     @property
     def tensor_parallel(self) -> bool:
-        """Whether a layer's experts have collectives of the tensor-parallel group."""
-        return self.shared_ffn > 0 or self.gathered > 1 or self.loss_ranks > 1
+        """Whether tensor-parallel ranks exchange tokens, or parts of them, beside a layer's experts."""
+        return self.shared_ffn > 0 or self.gathered > 1
 
     @property
     def senders(self) -> int:

@@ -90,7 +90,8 @@ class LayerKey:
             return self.local.with_(experts=None), *groups, self.software
         if held is None or held.tensor_parallel:
             return self
-        return self.local.routed, named["ep"], named["etp"], self.software
+        counting = [named["tp"]] if held.loss_ranks > 1 else []  # ranks that add up counts of tokens
+        return self.local.routed, named["ep"], named["etp"], *counting, self.software
 
 
 @dataclass(kw_only=True)
