@@ -213,7 +213,8 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         transpose(builder, rows * width, just_cast=True)
     # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
     weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
-    launches = times * (builder.gemm_launches(calls) + (weights if what == "wgrad" else 0))
+    hooks = builder.hook_launches(weights) if what == "wgrad" else 0.0
+    launches = times * (builder.gemm_launches(calls) + hooks)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     grouped = replace(gemm, batch=experts.held, calls=calls)
     builder.kernel(name, grouped, launches=launches, rate=rate, times=times)

@@ -38,6 +38,7 @@ from .mlp import (
 from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad, replays
 from .norms import head_norms, head_norms_backward, norm, norm_backward, norm_quantises
 from .operators import operators_again
+from .partial_graphs import in_partial_graph, replay_forward
 from .pointwise import (
     rearrange,
     rearrange_backward,
@@ -235,8 +236,13 @@ def write_backward(
 
 def attention_part_forward(builder: LayerBuilder) -> None:
     """Append everything up to the MLP or the experts, including the norm in front of these."""
+    eager = builder.software.host.graphs_leave_out_attention
+    if not eager:
+        replay_forward(builder)
     _attention(builder)
     _projection(builder)
+    if eager:
+        replay_forward(builder)
     norm(builder, into_product=not builder.local.experts)
 
 
@@ -308,5 +314,7 @@ def _attention_backward(
 
 def end_forward(builder: LayerBuilder) -> None:
     """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
+    if in_partial_graph(builder):
+        builder = builder.outside_graphs()
     residual_add(builder, biased=not builder.local.experts)
     small_kernels(builder)

@@ -27,10 +27,12 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 @dataclass(frozen=True, kw_only=True)
 class LoopPrices:
     """Host time of a launch that a loop in C++ issues, in units of a launch from Python: of a cuBLAS
-    ``product`` (a GEMM), and of any other ``kernel``."""
+    ``product`` (a GEMM), and of any other ``kernel``; and of a ``weight`` whose gradient its GEMM adds up, in a
+    module of many."""
 
     product: float = 1.0
     kernel: float = 1.0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,12 @@ class LayerBuilder:
         """Host cost, in launches, of a linear module's forward or gradient that issues ``calls`` GEMMs by one
         call."""
         return self.software.host.launches_per_product + (calls - 1) * self.costs.loop.product
+
+    def hook_launches(self, weights: int) -> float:
+        """Host cost, in launches, of what follows the gradients of so many ``weights``: a hook adds each to
+        the main gradient by a kernel, unless its GEMM has done so."""
+        fused = self.software.kernels.fused_wgrad_accumulation and weights > 1
+        return weights * self.costs.loop.weight if fused else weights
 
     def function(
         self, name: str, hbm_bytes: float, *, launches: int = 1, operators: int = 0, instructions: float = 0.0

@@ -36,6 +36,7 @@ from .linear import Linear, row_input_grad, row_weight_grad
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .norms import norm
+from .partial_graphs import replay_backward
 from .recompute import NOTHING, Recompute
 from .weighted_rows import weight_rows_at_home, weight_rows_at_home_backward
 
@@ -184,6 +185,7 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
     experts."""
     local, software = builder.local, builder.software
     experts = local_experts(local)
+    replay_backward(builder)
     if uses_torch_operators(software):
         take_rows_backward(builder, experts)
     elif indexes_rows(builder):
