@@ -10,7 +10,13 @@ from small_scenarios import WIDE, lowered, scenario
 
 from stepsim.hardware.node import NODES
 from stepsim.schedules.orders.action import ActionKind
-from stepsim.sim.lowering.host_prices import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S
+from stepsim.sim.lowering.host_prices import (
+    FUSED_MLP_BACKWARD_S,
+    FUSED_MLP_FORWARD_S,
+    KERNEL_IN_LOOP_S,
+    PRODUCT_IN_LOOP_S,
+    WEIGHT_IN_MODULE_S,
+)
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.program.program import Op
 
@@ -83,16 +89,33 @@ def test_a_router_without_groups_launches_what_its_code_does() -> None:
 def test_products_of_experts_are_launched_by_one_call() -> None:
     calls = 2.9 + (HELD - 1) * PRODUCT_IN_LOOP_S / LAUNCH_S
     assert launches(plan_of(), "expert fc1") == pytest.approx([calls])
-    # and each weight of theirs has a hook in Python
+    # and each weight of theirs has a hook in Python, which launches nothing where the GEMM adds gradients up
+    hooks = HELD * WEIGHT_IN_MODULE_S / LAUNCH_S
     found = launches(plan_of(), "expert fc1 wgrad", ActionKind.BACKWARD)
-    assert found == pytest.approx([calls + HELD])
+    assert found == pytest.approx([calls + hooks])
+    apart = plan_of(kernels={"fused_wgrad_accumulation": False})
+    assert launches(apart, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([calls + HELD])
     one = plan_of(kernels={"grouped_gemm": "one-kernel"})
     assert launches(one, "expert fc1") == pytest.approx([2.9])
-    assert launches(one, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([2.9 + HELD])
+    assert launches(one, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([2.9 + hooks])
     # which are one weight where torch multiplies all of them (docs/decisions/0206-experts-as-one-weight.md)
     stacked = plan_of(kernels={"grouped_gemm": "stacked"})
     assert launches(stacked, "expert fc1") == pytest.approx([2.9])
     assert launches(stacked, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([2.9 + 1])
+
+
+def test_a_fused_mlp_of_experts_is_one_call_each_way() -> None:
+    """As a GB200's host was timed, quantising included; hooks of weights come on top."""
+    fused = plan_of(precision="mxfp8", kernels={"grouped_gemm": "one-kernel", "fused_grouped_mlp": True})
+    forward, backward = FUSED_MLP_FORWARD_S / LAUNCH_S / 2, FUSED_MLP_BACKWARD_S / LAUNCH_S / 4
+    hooks = HELD * WEIGHT_IN_MODULE_S / LAUNCH_S
+    for name in ("expert fc1", "expert fc2"):
+        assert launches(fused, name) == pytest.approx([forward])
+        assert launches(fused, f"{name} dgrad", ActionKind.BACKWARD) == pytest.approx([backward])
+        assert launches(fused, f"{name} wgrad", ActionKind.BACKWARD) == pytest.approx([backward + hooks])
+    assert launches(fused, "quantise")[-1] == 0
+    apart = plan_of(precision="mxfp8", kernels={"grouped_gemm": "one-kernel"})
+    assert launches(apart, "quantise")[-1] > 0
 
 
 @pytest.mark.parametrize(("precision", "scaling", "first"), [("mxfp8", None, 2), ("fp8", "current", 2.1)])

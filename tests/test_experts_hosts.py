@@ -13,7 +13,7 @@ from small_experts import LATENT, expert_layouts, with_experts
 from small_scenarios import lowered
 
 from stepsim.schedules.orders.action import ActionKind
-from stepsim.sim.program.program import Block, RepeatedBlocks
+from stepsim.sim.program.program import Block, Compute, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -66,6 +66,30 @@ def passes_of_a_layer(run: Scenario) -> tuple[Block, Block]:
     plan = lowered(run).plan
     first = plan.stages[0].runs[0]
     return plan.blocks.layer_of(ActionKind.FORWARD, first), plan.blocks.layer_of(ActionKind.BACKWARD, first)
+
+
+def test_a_graph_that_ends_at_experts_copies_what_it_takes_and_leaves_the_last_residual_out() -> None:
+    """TransformerEngine's graphs copy inputs and gradients into buffers of their own, each by a launch beside
+    the graph's."""
+    launch_s = 1e-4
+    fields: dict[str, Any] = {"cuda_graphs": True, "host_s_per_kernel": launch_s}
+    partial = fields | {"graphs_leave_out_experts": True}
+    for dispatcher, rows in (("alltoall", 2), ("deepep", 1)):  # top-2
+        forward, backward = passes_of_a_layer(with_experts(moe_dispatcher=dispatcher, **partial))
+        copied = {op.name: op for block in (forward, backward) for op in block.ops if "graph's" in op.name}
+        assert [op.host_s / launch_s for op in copied.values()] == pytest.approx([2, 4])
+        sizes = [op.work.bytes for op in copied.values() if isinstance(op.work, Compute)]
+        assert sizes[1] / sizes[0] == pytest.approx(rows + 1)  # tokens as they go out, and the residual
+        assert forward.ops[0].name == "graph's input"
+        assert forward.ops[-1].name == "bias, dropout, add"
+        assert forward.ops[-1].host_s > 0
+    alone = partial | {"graphs_leave_out_attention": True}
+    names = [op.name for op in passes_of_a_layer(with_experts(**alone))[0].ops]
+    assert names.index("proj") < names.index("graph's input") < names.index("router")
+    for whole in (fields, {}):
+        assert not any(
+            "graph's" in op.name for block in passes_of_a_layer(with_experts(**whole)) for op in block.ops
+        )
 
 
 def test_shared_experts_beside_an_exchange_are_in_no_graph_without_experts() -> None:

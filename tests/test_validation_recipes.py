@@ -203,6 +203,17 @@ def test_kimi_k2_is_not_told_by_the_width_of_deepseek_v3() -> None:
     assert recipe_fields("megatron-bridge-2026", deepseek)["cuda_graphs"] is False
 
 
+@pytest.mark.parametrize(("width", "more"), [(2048, {"reduce": "last"}), (7168, {})])
+def test_models_of_automodel_with_experts_have_two_matrices_to_a_gate(
+    width: int, more: dict[str, Any]
+) -> None:
+    fields = {"model.moe": MOE, "model.hidden_size": width, "layout.tp": 1}
+    run = build(
+        case_document(fields | {"software.framework": "NeMo AutoModel (FSDP2)", "software.year": 2025})
+    )
+    assert recipe_fields("automodel-2025", run) == {"moe_router_fusion": True, "split_gate": True} | more
+
+
 def test_a_gather_that_a_case_assumes_beside_kernels_is_none_where_the_recipe_has_none() -> None:
     """Qwen3 235B of 25.11 on B200, in MXFP8 alone."""
     fields = {"model.moe": MOE, "model.hidden_size": 4096, "layout.tp": 1, "hardware.gpu": "B200-SXM"}

@@ -22,16 +22,26 @@ router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md
 WEIGHT_IN_MODULE_S = 8.4e-6
 """What each weight more of a grouped module costs a host of x86 in a backward, besides its GEMM.
 
-Its saved tensors are taken and let go, a placeholder is made for its gradient, autograd passes that on, and the
-hook of Megatron core's wrapper marks it as there; nothing is launched. TransformerEngine 2.16.1's GroupedLinear of
-4 to 64 weights without its C++, with the hook of Megatron core 0.18 before the last microbatch (0.1 to 0.2 ms for
-16, 0.6 for 64), on a virtual machine of an AMD EPYC that takes 9.0 us for a torch.nn.Linear of one number.
+Its saved tensors are taken and let go, a placeholder is made for its gradient, autograd passes that on, and
+the hook of Megatron core's wrapper marks it as there (distributed_data_parallel.py, _make_backward_post_hook:
+it adds nothing where grad_added_to_main_grad is set). Timed here: GroupedLinear of TransformerEngine 2.16.1
+with 4 to 64 weights, its C++ left out, with what that hook does before the last microbatch, on a virtual
+machine of an AMD EPYC that takes 9.0 us for a torch.nn.Linear of one number.
+"""
+
+_GRACE = 0.3093 / 0.2150
+FUSED_MLP_FORWARD_S, FUSED_MLP_BACKWARD_S = 1.11e-3 / _GRACE, 1.55e-3 / _GRACE
+"""What TransformerEngine's fused grouped MLP costs a host of x86, forward and backward, with quantising.
+
+A GB200's host takes 1.2 and 2.1 ms for 64 experts, of which 0.09 ms initialise quantisers, and 0.35 and
+0.2 ms allocate and clear tensors, one for each weight (TransformerEngine issue 2897, April 2026). Grace's
+factor is that of launches from Python (hardware/nodes.yaml).
 """
 
 
 def loop_prices(launch_s: float, node: Node) -> LoopPrices:
-    """The host cost of launches in a loop in C++, and of weights, if a launch from Python takes ``launch_s``
-    on x86."""
+    """The host cost of launches in a loop in C++, of weights, and of a fused MLP, if a launch from Python
+    takes ``launch_s`` on x86."""
     if not launch_s:
         return LoopPrices()
     share = node.loop_factor / (launch_s * node.launch_factor)
@@ -39,6 +49,8 @@ def loop_prices(launch_s: float, node: Node) -> LoopPrices:
         product=min(1.0, PRODUCT_IN_LOOP_S * share),
         kernel=min(1.0, KERNEL_IN_LOOP_S * share),
         weight=min(1.0, WEIGHT_IN_MODULE_S / launch_s),
+        fused_forward=FUSED_MLP_FORWARD_S / launch_s,
+        fused_backward=FUSED_MLP_BACKWARD_S / launch_s,
     )
 
 

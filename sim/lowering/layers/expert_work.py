@@ -209,12 +209,13 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         # rows on the way in, their gradients on the way back: the latter for both GEMMs
         width = linear.inputs if what == "forward" else linear.outputs
         rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
-        quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
-        transpose(builder, rows * width, just_cast=True)
+        within = builder.issued_with_others() if activation_in_products(local, software) else builder
+        quantise(within, rows * width, tensors=apart, gradients=what == "dgrad")
+        transpose(within, rows * width, just_cast=True)
     # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
     weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
     hooks = builder.hook_launches(weights) if what == "wgrad" else 0.0
-    launches = times * (builder.gemm_launches(calls) + hooks)
+    launches = times * (_calls(builder, what, calls) + hooks)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     grouped = replace(gemm, batch=experts.held, calls=calls)
     builder.kernel(name, grouped, launches=launches, rate=rate, times=times)
@@ -223,6 +224,15 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         builder.memory("row gradient add", 3.0 * rows * local.hidden * local.element_bytes)  # r 2 w 1
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
+def _calls(builder: LayerBuilder, what: str, gemms: int) -> float:
+    """Host cost, in launches, of what issues a grouped GEMM: a module's call, or a share of the fused MLP's,
+    which has two forward and four backward."""
+    if activation_in_products(builder.local, builder.software):
+        loop = builder.costs.loop
+        return loop.fused_forward / 2 if what == "forward" else loop.fused_backward / 4
+    return builder.gemm_launches(gemms)
 
 
 def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:

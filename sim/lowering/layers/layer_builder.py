@@ -27,12 +27,14 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 @dataclass(frozen=True, kw_only=True)
 class LoopPrices:
     """Host time of a launch that a loop in C++ issues, in units of a launch from Python: of a cuBLAS
-    ``product`` (a GEMM), and of any other ``kernel``; and of a ``weight`` whose gradient its GEMM adds up, in a
-    module of many."""
+    ``product`` (a GEMM), and of any other ``kernel``; of a ``weight`` whose gradient its GEMM adds up, in a
+    module of many; and of all that a fused MLP of experts issues, forward and backward."""
 
     product: float = 1.0
     kernel: float = 1.0
     weight: float = 1.0
+    fused_forward: float = 2.0
+    fused_backward: float = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,10 @@ class LayerBuilder:
     def of_attention(self) -> LayerBuilder:
         """A builder that continues the same block with attention's kernels, which graphs may leave out."""
         return self.outside_graphs() if self.software.host.graphs_leave_out_attention else self
+
+    def issued_with_others(self) -> LayerBuilder:
+        """A builder that continues the same block with kernels that calls of others issue."""
+        return replace(self, costs=replace(self.costs, host_s=0.0, host_operator_s=0.0))
 
     def kernel(
         self,
