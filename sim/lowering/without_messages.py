@@ -18,7 +18,7 @@ from .plan import StepPlan
 
 
 def ranks_without_messages(
-    plan: StepPlan, tables: Tables | None = None, pipeline: Sequence[int] = ()
+    plan: StepPlan, tables: Tables | None, pipeline: Sequence[int]
 ) -> list[RankWithoutMessages]:
     """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
     in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in

@@ -39,7 +39,7 @@ from .linear import Linear, accumulate_gradient
 from .local_shape import LocalShape
 from .pointwise import activation, activation_backward
 from .quantise import quantise, transpose
-from .recompute import NOTHING, Recompute
+from .recompute import Recompute
 from .weighted_rows import weight_rows_of_experts, weight_rows_of_experts_backward
 
 WEIGHT_BYTES = 4
@@ -66,7 +66,7 @@ def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
     _etp(builder, "reduce_scatter")
 
 
-def second_product(builder: LayerBuilder, *, product: bool = True) -> None:
+def second_product(builder: LayerBuilder, *, product: bool) -> None:
     """Append the experts' second GEMM and its biases, or these alone where its output is kept."""
     builder = builder.outside_graphs()
     second = _matrices(builder.local)[1]
@@ -98,8 +98,8 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
 def experts_backward(
     builder: LayerBuilder,
     *,
-    recompute: Recompute = NOTHING,
-    split: bool = False,
+    recompute: Recompute,
+    split: bool,
 ) -> None:
     """Gradients of rows and, unless ``split``, of the experts' matrices."""
     builder = builder.outside_graphs()

@@ -175,7 +175,7 @@ def _backward(
 
 
 def write_forward(
-    builder: LayerBuilder, *, half: Half | None = None, again: bool = False, records: bool = True
+    builder: LayerBuilder, *, half: Half | None, again: bool = False, records: bool = True
 ) -> None:
     """Append the forward pass to ``builder``, or a ``half`` of it; ``again`` where it is recomputed.
     ``records``: autograd records its experts and their router."""
@@ -217,9 +217,9 @@ def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> N
 def write_backward(
     builder: LayerBuilder,
     *,
-    recompute: Recompute = NOTHING,
-    split: bool = False,
-    half: Half | None = None,
+    recompute: Recompute,
+    split: bool,
+    half: Half | None,
 ) -> None:
     """Append the backward pass, last operator first, or a ``half`` of it. ``split`` leaves out the weight
     gradients of matrices."""

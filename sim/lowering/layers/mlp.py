@@ -38,7 +38,7 @@ def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
     mlp_out_forward(builder)
 
 
-def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
+def mlp_in_forward(builder: LayerBuilder, *, cast: bool) -> None:
     """The matrices on the input, and the activation."""
     first, _ = mlp_linears(builder.local, builder.software)
     _quantise_weights(builder, *first)

@@ -77,7 +77,7 @@ def moe_forward(builder: LayerBuilder, *, replayed: bool = False, records: bool 
     unpermute(builder)
 
 
-def _to_experts(builder: LayerBuilder, *, replayed: bool = False, records: bool = True) -> None:
+def _to_experts(builder: LayerBuilder, *, replayed: bool, records: bool = True) -> None:
     """Append everything up to the arrival of rows: router, permutation, dispatch, and shared experts
     beside it."""
     software = builder.software

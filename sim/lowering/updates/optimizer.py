@@ -60,10 +60,10 @@ def write_optimizer(
     *,
     update: Callable[[ProgramBuilder], None],
     norm: Transfer | None,
-    offload: Offload | None = None,
-    sent: bool = False,
-    skips: bool = False,
-    check_s: float = 0.0,
+    offload: Offload | None,
+    sent: bool,
+    skips: bool,
+    check_s: float,
 ) -> None:
     """Gradient norm, then the ``update`` and what follows it.
 
