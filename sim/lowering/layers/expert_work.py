@@ -101,7 +101,9 @@ def experts_backward(
     recompute: Recompute,
     split: bool,
 ) -> None:
-    """Gradients of rows and, unless ``split``, of the experts' matrices."""
+    """Append the gradients of the rows that arrived and, unless ``split``, of the experts' matrices. Where
+    ``recompute`` names the activation (``moe_act``), it runs once more before the gradients of the second
+    matrix, which reads its output."""
     builder = builder.outside_graphs()
     local = builder.local
     _etp(builder, "all_gather")
@@ -140,7 +142,7 @@ def experts_backward(
 
 
 def experts_weight_grad(builder: LayerBuilder) -> None:
-    """Gradients of the experts' matrices alone."""
+    """Append the gradients of the experts' matrices, which a split backward left for later."""
     builder = builder.outside_graphs()
     local = builder.local
     first, second = _matrices(local)
@@ -149,7 +151,7 @@ def experts_weight_grad(builder: LayerBuilder) -> None:
 
 
 def local_experts(local: LocalShape) -> Experts:
-    """The experts of a layer that is known to have some."""
+    """The experts of ``local``, the shape of a layer that is known to have some."""
     assert local.experts is not None
     return local.experts
 

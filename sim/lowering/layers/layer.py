@@ -71,7 +71,8 @@ class Half(Enum):
 
 
 def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's forward pass. Of what is recomputed later it depends on ``seen_by_forward`` alone."""
+    """The block of the layer's forward pass, or of one ``half`` of it. Of what is recomputed later it depends
+    on ``seen_by_forward`` alone."""
     write_forward(builder, half=half, records=not unrecorded(recompute))
     return builder.block("layer forward")
 
@@ -104,8 +105,8 @@ def mlp_out_block(builder: LayerBuilder, recompute: Recompute) -> Block:
 
 
 def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's backward pass, behind the forward operations that it recomputes. A ``half`` of a layer does
-    not recompute by operators."""
+    """The block of the layer's backward pass, or of one ``half`` of it, with the operations of the forward
+    that run again before it. A ``half`` of a layer does not recompute by operators."""
     return _backward(builder, recompute, name="backward", split=False, half=half)
 
 
@@ -137,13 +138,14 @@ def attention_backward_block(builder: LayerBuilder, recompute: Recompute) -> Blo
 
 
 def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The layer's backward pass without weight gradients, which run later (zero-bubble schedules)."""
+    """The block of the layer's backward pass without the gradients of matrices, which run later (zero-bubble
+    schedules)."""
     return _backward(builder, recompute, name="input gradient", split=True)
 
 
 def weight_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The weight gradients of the layer's matrices. Attention has none; norms and biases got theirs in the
-    input gradient."""
+    """The block of the weight gradients of the layer's matrices. The attention core has none, and norms and
+    biases got theirs with the input gradient."""
     local = builder.local
     (moe_weight_grad if local.experts else mlp_weight_grad)(builder)
     attention = builder.of_attention()

@@ -65,7 +65,7 @@ def write_optimizer(
     skips: bool,
     check_s: float,
 ) -> None:
-    """Gradient norm, then the ``update`` and what follows it.
+    """Append the gradient norm, then the ``update`` and what follows it.
 
     ``norm`` reduces the gradient norm over all ranks: there the pipeline meets.
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.
