@@ -65,7 +65,7 @@ def _records(paths: Iterable[Path], made: Callable[..., Record]) -> dict[str, Re
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Entries of a file by name, in its order."""
+    """The entries of a YAML file by name, in the order of the file."""
     entries: dict[str, dict[str, Any]] = load_shipped(path.read_text(encoding="utf-8"))
     return entries
 
