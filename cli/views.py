@@ -92,7 +92,7 @@ AssumptionsOption = Annotated[
 ]
 
 
-def show_result(result: Result, as_json: bool, *, assumptions: bool = False) -> None:
+def show_result(result: Result, as_json: bool, *, assumptions: bool) -> None:
     """Print ``result`` as the JSON document or as tables."""
     if as_json:
         echo_json(result.to_dict())

@@ -65,7 +65,7 @@ def _records(paths: Iterable[Path], made: Callable[..., Record]) -> dict[str, Re
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Entries of a file by name, in its order."""
+    """The entries of a YAML file by name, in the order of the file."""
     entries: dict[str, dict[str, Any]] = load_shipped(path.read_text(encoding="utf-8"))
     return entries
 
@@ -86,7 +86,7 @@ class UnknownName(ValueError):
         """Workers send their errors back pickled, and an exception would be built of its message alone."""
         return UnknownName, (self.what, self.name, self.known, self.nearest, self.advice)
 
-    def advised(self, advice: str, also: Iterable[str] = ()) -> UnknownName:
+    def advised(self, advice: str, also: Iterable[str]) -> UnknownName:
         """The error with ``advice``; the nearest name may be one of those that are known ``also``."""
         nearest = unknown_name(self.what, self.name, (*self.known, *also)).nearest if also else self.nearest
         return UnknownName(self.what, self.name, self.known, nearest, advice)

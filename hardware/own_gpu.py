@@ -108,7 +108,7 @@ class OwnGpu(BaseModel):
 
     @property
     def called(self) -> str:
-        """How results call it."""
+        """The name by which results call it."""
         return self.name or f"{self.extends or self.architecture} (changed)"
 
 

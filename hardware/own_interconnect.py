@@ -75,7 +75,7 @@ class OwnInterconnect(BaseModel):
 
     @property
     def called(self) -> str:
-        """How results call it."""
+        """The name by which results call it."""
         return self.name or f"{self.extends or self.kind or 'roce'} (changed)"
 
 

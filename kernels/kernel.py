@@ -55,7 +55,7 @@ class Gemm:
 
     @property
     def flops(self) -> float:
-        """Multiply and add count as two."""
+        """FLOPs of all products; a multiplication and an addition count as two."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
     @property
@@ -106,7 +106,7 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """Two GEMMs per score forward."""
+        """FLOPs of the scores that the mask leaves: two GEMMs forward, and five backward."""
         forward = 4.0 * self.batch * self.heads * self.seq_q * self.seq_kv * self.mean_head_dim
         return forward * self.visible * (BACKWARD_FLOPS if self.direction == "backward" else 1.0)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .result.result import Result
-from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass, StageMemory
+from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass
 
 if TYPE_CHECKING:
     from .engine.accounting import RankTime
@@ -96,8 +96,7 @@ def read_record(
     scenario: Scenario | None,
     ranks: tuple[RankClass, ...],
     timing: Mapping[str, float],
-    memory: tuple[StageMemory, ...] = (),
-    assumptions: tuple[Assumption, ...] = (),
+    assumptions: tuple[Assumption, ...],
 ) -> Result:
     """The result of a replay; ``ranks`` says what each class stands for."""
     from .engine.accounting import Actions, iter_spans, rank_time
@@ -130,7 +129,7 @@ def read_record(
             axis: _mean(share, (t.exposed.get(axis, 0.0) for t in times)) for axis in AXES
         },
         waiting_s={name: _mean(share, (t.late.get(name, 0.0) for t in times)) for name in PEERS},
-        memory=memory,
+        memory=(),
         critical_path=path_of(record),
         assumptions=assumptions,
         timing=timing,

@@ -184,6 +184,16 @@ def test_phases_add_up() -> None:
     assert (phases.nvlink, phases.nic) == (flat.nvlink, flat.nic)
 
 
+@pytest.mark.parametrize(("local", "nodes"), [(8, 1), (1, 8), (8, 8), (4, 2)])
+def test_an_exchange_in_phases_starts_each_phase_and_sends_to_each_peer_of_it(local: int, nodes: int) -> None:
+    """To the neighbours of a host, then to the peers of the rail: a phase that has nobody costs nothing."""
+    at, costs = place(local, nodes), collective_constants().pairwise
+    (curve,) = selected_curves("all_to_all", [1.0], at, algorithm="hierarchical-pairwise")
+    phases = sum(1 for members in (local, nodes) if members > 1)
+    peers_s = (local - 1) * costs.peer_s + (nodes - 1) * costs.remote_peer_s
+    assert curve.latency_s == pytest.approx(phases * costs.latency_s + 2 * at.crossing_s + peers_s)
+
+
 # NCCL's choice ----------------------------------------------------------------------------------------
 
 

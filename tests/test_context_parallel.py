@@ -216,3 +216,13 @@ def test_every_exchange_is_on_the_streams_of_its_axis() -> None:
         if isinstance(op.work, Collective) and op.category == "cp"
     }
     assert used == {("cp", "cp.heads"), ("cp", "cp.ring")}
+
+
+def test_torch_casts_gradients_of_queries_and_keys_once_they_are_home() -> None:
+    """From 32 bit to 16, at the end of a backward: queries, and keys and values of as many heads."""
+    run = run_of("p2p", 4).with_({"software.exchange.cp_engine": "torch"})
+    plan = lowered(run).plan
+    (layers,) = plan.stages[0].runs
+    ops = plan.blocks.layer_of(ActionKind.BACKWARD, layers).ops
+    (cast,) = (op.work.bytes for op in ops if op.name == "dQ and dKV cast" and isinstance(op.work, Compute))
+    assert cast == 3 * (1024 / 4) * 512 * (4 + 2)

@@ -15,6 +15,7 @@ from stepsim.sim.engine import flows as engine_flows
 from stepsim.sim.engine import repaired_rates
 from stepsim.sim.engine.clock import Clock
 from stepsim.sim.engine.flows import Flows
+from stepsim.sim.engine.occupancy import Occupancy
 from stepsim.sim.engine.signal import Signal
 from stepsim.sim.network.sharing import Demand
 
@@ -107,3 +108,21 @@ def test_a_flow_that_weighs_more_elsewhere_is_not_its_ranks_alone_to_slow() -> N
     weights = (((0, "nic.out"), 1.0), ((1, "nic.in"), 1.5))
     flows.start(100.0, Demand(math.inf, weights), Signal())
     assert flows.beside(0, {"nic.out": 10.0}, steady=True) is None
+
+
+def test_a_search_for_connected_flows_ends_where_they_are_too_many() -> None:
+    """Three flows hang together over two links that can be full, a fourth is by itself. A search that meets
+    one of those that were too many ends with it."""
+    capacity: dict[Hashable, float] = {"a": 1.0, "b": 1.0, "c": 9.0}
+    links = [("a",), ("a", "b"), ("b",), ("c",)]
+    demands = {k: Demand(1.0, tuple((link, 1.0) for link in used)) for k, used in enumerate(links)}
+    occupancy = Occupancy(capacity)
+    for number, demand in demands.items():
+        occupancy.put(number, demand, 1.0)
+    large: set[int] = set()
+    assert [*(occupancy.component(0, demands, large, many=3) or ())] == [0, 1, 2]
+    assert large == set()
+    assert occupancy.component(0, demands, large, many=2) is None
+    assert large == {0, 1, 2}
+    assert occupancy.component(2, demands, large, many=3) is None
+    assert [*(occupancy.component(3, demands, large, many=2) or ())] == [3]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from autocast_runs import COSTS
 from small_experts import moe_run, with_experts
 from small_scenarios import every_op, lowered
 
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.memory_bound import issued_per_s
+from stepsim.sim.lowering.layers.indexed_rows import add_rows
+from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.strided import STRIDED
 from stepsim.sim.lowering.lower import Lowered
 from stepsim.sim.program.program import Compute
@@ -76,3 +81,14 @@ def test_gradients_of_what_deepep_brings_are_added_by_atomics() -> None:
     name = "sort by expert backward"
     assert bytes_of(low, name) > bytes_of(plain, name)
     assert seconds_of(low, name) > 2 * seconds_of(plain, name)
+
+
+def test_sums_of_rows_at_home_issue_for_each_element() -> None:
+    """scatter_add's atomics, two rows for each token; zeros and their copy are kernels that bytes bound."""
+    run = with_experts(weighted_rows=True)
+    costs = replace(COSTS, seconds=lambda kernel: float(getattr(kernel, "instructions", 0.0)))
+    builder = LayerBuilder(costs=costs, local=local_shape_of(run), software=run.software)
+    add_rows(builder)
+    (op,) = builder.ops
+    assert isinstance(op.work, Compute)
+    assert op.work.seconds == STRIDED["scatter_add"] * 2 * run.training.seq_length * run.model.hidden_size

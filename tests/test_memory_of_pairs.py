@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from small_experts import with_experts
 
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.pairs import pairs_up
 from stepsim.sim.lowering.state.activations import ActivationBytes
 from stepsim.sim.lowering.state.timeline import Buffers, pairs_of, peak_held
 from stepsim.sim.plan.axes import layout_values
@@ -106,3 +109,12 @@ def test_screened_layouts_whose_pairs_run_in_turn_are_told_from_those_whose_run_
     for i, needed in enumerate(found):
         most = max(stage.needed_bytes for stage in simulate(space.scenario_of(i)).memory)
         assert needed == pytest.approx(most, rel=1e-9)
+
+
+def test_layers_pair_up_where_either_has_experts_on_other_ranks() -> None:
+    far, near = (local_shape_of(with_experts(ep=ep)) for ep in (8, 1))
+    dense = replace(far, experts=None)
+    assert pairs_up(far, dense)
+    assert pairs_up(dense, far)
+    assert not pairs_up(near, near)
+    assert not pairs_up(dense, near)

@@ -107,7 +107,8 @@ def test_chunks_grow_with_the_payload_before_2_22(mib: int, kib: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "fetched"), [(8, False), (2048, False), (2049, True), (4096, True), (65536, True)]
+    ("payload", "fetched"),
+    [(8, False), (2048, False), (2048.5, False), (2049, True), (4096, True), (65536, True)],
 )
 def test_what_is_larger_than_eager_waits(payload: float, fetched: bool) -> None:
     """LL sends twice the payload: 2 KiB of it are 4 KiB, the last that goes unasked."""

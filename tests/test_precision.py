@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from autocast_runs import COSTS
 from precision_runs import LAYERS, B, F, H, S, bytes_of, run_of
 from small_scenarios import every_op, lowered, payloads
 
 from stepsim.hardware.calibrated.overlay import load_profile
-from stepsim.kernels.kernel import MemoryBound
+from stepsim.kernels.kernel import Kernel, MemoryBound
 from stepsim.kernels.memory_bound import NUMBER_S
+from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
+from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 from stepsim.sim.lowering.weight_casts import weight_cast_kernels
 from stepsim.sim.program.program import Compute
@@ -128,6 +133,26 @@ def test_what_shares_a_scale_is_copied_into_one_before_attention_in_eight_bits(
     passes, element_bytes, microbatches = 2 * copies, 2, 2
     assert bytes_of(run, "join QKV") == passes * element_bytes * TOKENS * 3 * H * LAYERS * microbatches
     assert bytes_of(without, "join QKV") == 0
+
+
+@pytest.mark.parametrize(("precision", "names"), [("nvfp4", ["join QKV"]), ("mxfp8", [])])
+def test_a_cast_for_attention_is_two_kernels_and_two_numbers(precision: str, names: list[str]) -> None:
+    """Its maximum and the cast, with a maximum cleared and made a scale; of the gradient of outputs too."""
+    run, seen = run_of(precision, {"fp8_attention": True, "attention": "cudnn"}), list[Kernel]()
+
+    def seconds(kernel: Kernel) -> float:
+        seen.append(kernel)
+        return 1.0
+
+    builder = LayerBuilder(
+        costs=replace(COSTS, seconds=seconds), local=local_shape_of(run), software=run.software
+    )
+    attention_forward(builder)
+    assert [op.name for op in builder.ops] == [*names, "quantise QKV", "attention"]
+    attention_backward(builder)
+    assert [op.name for op in builder.ops][-2:] == ["quantise dO", "attention backward"]
+    casts = [kernel for kernel in seen if isinstance(kernel, MemoryBound) and kernel.numbers]
+    assert [(one.launches, one.numbers) for one in casts] == [(2, 2), (2, 2)]
 
 
 def test_only_hopper_transposes() -> None:

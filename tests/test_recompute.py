@@ -8,6 +8,7 @@ import pytest
 from refusals import refused_at
 from small_scenarios import every_op, lowered, scenario
 
+from stepsim.sim.lowering.layers.recompute import OPERATORS, TORCHTITAN, kept_operators
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -86,3 +87,10 @@ def test_hardware_flops_count_what_runs_again(recompute: Any) -> None:
 def test_modules_of_other_models_are_refused() -> None:
     with refused_at("training.recompute.modules", "moe_act", "core_attn"):
         lowered(run_of({"kind": "modules", "modules": ["mlp", "moe_act"]}))
+
+
+def test_lists_of_operators_keep_fused_attention_alone() -> None:
+    """torch's lists name the operators of fused kernels; GEMMs and softmax of the chain are others."""
+    assert kept_operators(OPERATORS, "fa2") == {*TORCHTITAN}
+    assert kept_operators(OPERATORS, "unfused") == {*TORCHTITAN} - {"attention"}
+    assert kept_operators(frozenset({"mlp"}), "fa2") is None

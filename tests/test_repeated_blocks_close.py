@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oracles.expanded import expanded
 
 from stepsim.sim.engine.accounting import iter_spans
+from stepsim.sim.engine.observed_job import of_first_classes
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
@@ -101,13 +102,25 @@ NIC_IN = (("nic.in", 1.0),)
 
 @pytest.mark.parametrize("host_s", [0.0, 6.0])
 def test_a_block_whose_host_is_behind_does_not_close(host_s: float) -> None:
-    """Behind the sum all streams join, and the last kernel is yet to be issued: it waits, as op by op."""
-    mine, message = Transfer(0.0, 10.0, 10.0, NIC_IN), Transfer(0.0, 15.0, 10.0, (("nic", 1.0),))
+    """Behind the sum all streams join, and the last kernel is yet to be issued: it waits, as op by op. The
+    block runs in detail, since the message meets another sum at its sender: of its 10 units 5.5 have arrived
+    when this sum begins after a second, which has 5.5 left when the message ends at 1.9 s.
+    """
+    nic = (("nic.out", 1.0), ("nic.in", 1.0))
+    mine = Transfer(0.0, 10.0, 10.0, nic)
+    delay = Op("delay", "delay", "dp", Collective("all_reduce", "delay", Transfer(0.2, 0.0, math.inf)))
+    ends = (MessageEnd(True, 1, "0F0", mine),), (MessageEnd(False, 0, "0F0", mine),)
+    send, receive = (
+        Op("message", "pp", "pp", Exchange(end), after) for end, after in zip(ends, [(0,), ()], strict=True)
+    )
+    sender = repeated(kernel(0.5), collective("tp", mine, 0), kernel(1.0, 1))
     block = repeated(kernel(1.0), collective("tp", mine, 0), kernel(1.0, 1), kernel(1.0, host_s=host_s))
-    short, full = beside_messages(block, message, host=True)
+    classes = Program(ops=(delay, send, sender)), Program(ops=(receive, block))
+    one = replace(programs(), classes=classes, links=(LINKS, LINKS))
+    short, full = replay(one), replay(expanded(one))
     assert shape(short, 1, r=1) == ["open"]
     assert times(short) == pytest.approx(times(full), rel=1e-12)
-    assert short.end[1][1] == pytest.approx(7.0 if host_s else 4.75)
+    assert short.end[1][1] == pytest.approx(7.0 if host_s else 1.9 + 0.55 + 1.0 + 1.0)
 
 
 def test_a_block_closes_where_all_its_streams_join_and_nowhere_else() -> None:
@@ -286,3 +299,19 @@ def test_a_block_beside_a_flow_that_is_about_to_begin_is_the_same_expanded(inter
     )
     short, full = (sorted(span.end_s for span in iter_spans(replay(p))) for p in (one, expanded(one)))
     assert short == pytest.approx(full, rel=1e-12)
+
+
+@pytest.mark.parametrize("host", [True, False])
+def test_a_job_that_begins_later_has_the_record_of_one_that_begins_at_once(host: bool) -> None:
+    """Counted from its own beginning, down to when the host issued blocks that ran in pieces."""
+    one = crossed(0.2, 6.0)
+    at_once, later = (replay(one, host=host, begins_s=[at, at]) for at in (0.0, 4.0))
+    found = of_first_classes(later, one, 4.0)
+    assert times(found) == pytest.approx(times(at_once))
+    assert (found.makespan_s, found.step_s) == pytest.approx((at_once.makespan_s, at_once.step_s))
+    assert found.in_pieces.keys() == at_once.in_pieces.keys() != set()
+    for key, pieces in at_once.in_pieces.items():
+        for mine, other in zip(found.in_pieces[key], pieces, strict=True):
+            assert type(mine) is type(other)
+            for name in ("at", "issued_at"):
+                assert getattr(mine, name, None) == pytest.approx(getattr(other, name, None))

@@ -16,6 +16,7 @@ from law_examples import examples
 from refusals import refused_at
 from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario, shards_always
 
+from stepsim.sim.lowering.optional_parts import sharded_actions_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.sharding import gradients_last, sharding_rule
@@ -28,6 +29,14 @@ PRESETS = {
     "megatron-core-2025": "megatron-fsdp",
 }
 """A preset of each implementation."""
+
+WIDE: dict[str, Any] = {
+    "hidden_size": 8192,
+    "ffn_hidden_size": 32768,
+    "num_attention_heads": 64,
+    "mlp": "gelu",
+}
+"""Layers of 805 million parameters, more than a bucket or half of what DeepSpeed gathers at once."""
 
 law = examples(15)
 
@@ -247,3 +256,38 @@ def test_deepspeed_refuses_a_pipeline() -> None:
     run = scenario(software="deepspeed-zero3-2021", dp=2, pp=2, zero=3, schedule="1f1b")
     with refused_at("parallelism.zero", "pipeline"):
         simulate(run)
+
+
+@pytest.mark.parametrize(
+    ("software", "fresh_and_reduced"),
+    [("torchtitan-2024", 2 + 4), ("llm-foundry-2023", 2 + 2), ("megatron-core-2025", 2 + 4)],
+)
+def test_two_layers_are_gathered_and_the_gradients_of_two_are_on_their_way(
+    software: str, fresh_and_reduced: int
+) -> None:
+    """A layer and the next one, forward and backward; the gradients of one as they are made, in 16 bit, and
+    of the one before as they are reduced."""
+    run = scenario(dp=8, zero=3, software=software, gpu="H100-SXM5-80GB", **WIDE)
+    plan = lowered(run).plan
+    sharding = sharded_actions_of(plan)
+    assert sharding is not None
+    layer, buffers = plan.parameters[0].body / run.model.num_layers, sharding.buffers(0)
+    assert buffers.forward == buffers.backward == 2 * 2 * layer
+    assert buffers.reducing == fresh_and_reduced * layer
+
+
+def test_deepspeed_gathers_so_many_parameters_and_reduces_by_way_of_a_bucket() -> None:
+    """stage3_max_live_parameters (1e9) in place of two layers, reduce_bucket_size (5e8) in place of one;
+    the largest matrix of a layer, a third of it, is there as it was made."""
+    run = scenario(dp=8, zero=3, software="deepspeed-zero3-2021", gpu="H100-SXM5-80GB", **WIDE)
+    plan = lowered(run).plan
+    sharding = sharded_actions_of(plan)
+    assert sharding is not None
+    matrix, buffers = plan.parameters[0].body / run.model.num_layers / 3, sharding.buffers(0)
+    assert buffers.forward == buffers.backward == 2 * 1e9
+    assert buffers.reducing == pytest.approx(2 * matrix + 2 * 5e8)
+    smaller = {"hidden_size": 2048, "ffn_hidden_size": 8192, "num_attention_heads": 16, "mlp": "gelu"}
+    less = scenario(dp=8, zero=3, software="deepspeed-zero3-2021", gpu="H100-SXM5-80GB", **smaller)
+    held = sharded_actions_of(lowered(less).plan)
+    assert held is not None
+    assert held.buffers(0).reducing == (2 + 2) * lowered(less).plan.parameters[0].body / less.model.num_layers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 from refusals import refused_at
 from small_scenarios import every_op, lowered, scenario
@@ -9,9 +11,17 @@ from small_scenarios import every_op, lowered, scenario
 from stepsim.sim.lowering.layers.local_shape import local_shape_of_model
 from stepsim.sim.lowering.parameters import attention_parameters
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.program.program import Collective
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.checks import tensor_parallel_divides
 from stepsim.sim.scenario.models import Scenario
+
+CUT = (
+    "QKV side by side",
+    "queries of the group",
+    "gradient of the group",
+    "gradient of QKV",
+    "gradients one after the other",
+)
 
 SHARED = {"preset": "megatron-core-2025", "exchange": {"shared_kv_heads": True}}
 
@@ -54,6 +64,26 @@ def test_a_layer_gathers_all_and_scatters_their_gradients(tp: int, groups: int, 
         if "QKV" in op.name and isinstance(op.work, Collective)
     }
     assert found == ({("all_gather", whole), ("reduce_scatter", whole)} if shares else set())
+
+
+def test_what_is_gathered_is_put_side_by_side_and_cut_again() -> None:
+    """Joined, then the group's queries as a tensor of their own; backward each slice is written into zeros,
+    the queries of the group and what they were cut from, and the parts of all ranks are joined."""
+    run = grouped(4, 2)
+    tokens, head = run.training.micro_batch * run.training.seq_length, run.model.kv_channels
+    whole, group = (2.0 * tokens * heads * head for heads in (8 + 2 * 2, 8 / 2))
+    steps = run.model.num_layers * run.num_microbatches
+    moved = defaultdict[str, float](float)
+    for op, count in every_op(lowered(run).programs.classes[0]):
+        if isinstance(op.work, Compute):
+            moved[op.name] += count * op.work.bytes / steps
+    assert {name: moved[name] for name in CUT} == {
+        "QKV side by side": 2 * whole,
+        "queries of the group": 2 * group,
+        "gradient of the group": 3 * group,
+        "gradient of QKV": whole + 2 * group,
+        "gradients one after the other": 2 * whole,
+    }
 
 
 @pytest.mark.parametrize(("shared", "widest"), [(True, 4), (False, 2)])

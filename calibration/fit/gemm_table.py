@@ -81,8 +81,8 @@ def fit_table(
     table: Sequence[Measurement],
     gpu: Gpu,
     *,
-    slows: bool = False,
-    twin: GpuProfile | None = None,
+    slows: bool,
+    twin: GpuProfile | None,
 ) -> GpuProfile:
     """``profile`` with the curve of GEMMs that ``table`` shows, without the shapes that are left out.
 

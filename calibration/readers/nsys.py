@@ -40,7 +40,7 @@ Launch = tuple[int, int]  # thread, nanoseconds
 T = TypeVar("T")
 
 
-def read_nsys(path: Path, gpu: StatedGpu | None = None) -> Measured:
+def read_nsys(path: Path, gpu: StatedGpu | None) -> Measured:
     """Kernels by shape where NVTX ranges give it, and overlap.
 
     Raises ValueError naming the file, and table and row of what is wrong: no SQLite, no kernels, an unknown

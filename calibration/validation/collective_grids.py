@@ -54,7 +54,7 @@ def log_grid(rows: Sequence[CollectiveRow], title: str) -> Grid:
     return Grid(title=title, columns=("log", *_COLUMNS), rows=tuple(body))
 
 
-def cost_grid(costs: Sequence[CollectiveCost], measured_s: Sequence[float] | None = None) -> Grid:
+def cost_grid(costs: Sequence[CollectiveCost], measured_s: Sequence[float] | None) -> Grid:
     """One row a size; with ``measured_s``, those times and the errors too."""
     first = costs[0]
     title = f"{first.kind}, {first.ranks} GPUs, {first.nodes} node{'s' if first.nodes > 1 else ''}"

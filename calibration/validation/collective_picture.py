@@ -17,7 +17,7 @@ PREDICTED, MEASURED = chart.BLUE, chart.AMBER
 
 
 def collective_svg(
-    costs: Sequence[CollectiveCost], measured_s: Sequence[float] | None = None, log: str | None = None
+    costs: Sequence[CollectiveCost], measured_s: Sequence[float] | None, log: str | None
 ) -> str:
     """An SVG document, 1000 pixels wide; ``measured_s`` are seconds of the same sizes, from ``log``.
 

@@ -49,9 +49,9 @@ def source_grid(summary: Summary, trust: str) -> Grid:
     return _figures_grid(f"By source, {trust} trust", "source", _of_trust(summary.sources, trust))
 
 
-def regime_grid(summary: Summary, trust: str) -> Grid:
-    """A row of figures for each regime (scale, kind of model, ...) in which cases of that trust lie."""
-    return _figures_grid(f"By regime, {trust} trust", "regime", _of_trust(summary.regimes, trust))
+def regime_grid(summary: Summary) -> Grid:
+    """A row of figures for each regime (scale, kind of model, ...) in which cases of high trust lie."""
+    return _figures_grid("By regime, high trust", "regime", _of_trust(summary.regimes, "high"))
 
 
 def outcome_grid(summary: Summary) -> Grid:

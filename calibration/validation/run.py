@@ -135,7 +135,7 @@ def _alike(cases: Sequence[Case]) -> list[list[int]]:
     return list(found.values())
 
 
-def predictions_of(cases: Sequence[Case], *, jobs: int = 1) -> list[Prediction]:
+def predictions_of(cases: Sequence[Case], *, jobs: int) -> list[Prediction]:
     """The prediction of each of the ``cases``, in their order."""
     found = dict(_predictions([_Task(case) for case in cases], jobs))
     return [found[place] for place in range(len(cases))]

@@ -29,7 +29,7 @@ def print_report(report: Report, console: Console) -> None:
         overall_grid(summary),
         source_grid(summary, "high"),
         source_grid(summary, "medium"),
-        regime_grid(summary, "high"),
+        regime_grid(summary),
         interval_grid(intervals_by_group(report.rows)),
         range_grid(intervals_by_range(report.rows), RANGES),
         outcome_grid(summary),

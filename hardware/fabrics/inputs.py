@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Options(Protocol):
-    """Options of ``hardware.fabric.Fabric``, which documents them."""
+    """The options that network shapes read of ``hardware.fabric.Fabric``, which documents them."""
 
     @property
     def oversubscription(self) -> float: ...

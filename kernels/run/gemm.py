@@ -139,7 +139,7 @@ def gemm(a: Any, b: Any, out: Any, *, tile: GemmTile, accumulate: bool = False, 
     return out
 
 
-def gemm_chain(a: Any, b: Any, out: Any, *, accumulate: bool = False) -> Any:
+def gemm_chain(a: Any, b: Any, out: Any, *, accumulate: bool) -> Any:
     """The same GEMM by torch: cuBLAS, and an addition of its own where it accumulates."""
     import torch
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .action_turns import ActionTurns
 
 
-def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
+def step_floor(plan: StepPlan, tables: Tables | None) -> float:
     """A lower bound of the step in seconds; 0 where none is known.
 
     None is known with microbatches in both directions, steps that overlap, unequal expert loads, activations

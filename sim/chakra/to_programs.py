@@ -44,7 +44,7 @@ class OwnPrograms:
     scenario: Mapping[str, Any] | None
 
 
-def own_programs(traces: TraceSet, cluster: Scenario | None = None, rule: Rule = "duration") -> OwnPrograms:
+def own_programs(traces: TraceSet, cluster: Scenario | None, rule: Rule) -> OwnPrograms:
     """The programs of traces that have a machine.json beside them.
 
     ``cluster``: collectives and messages cost what its network makes of them, on its links and its SMs, and

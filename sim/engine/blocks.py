@@ -111,7 +111,7 @@ def _first_between(
 
 
 def done(rates: Rates, at: float) -> float:
-    """What has been done until then: seconds of work, or bytes."""
+    """What has been done until ``at`` by progress at these ``rates``: seconds of work, or bytes."""
     total, last = 0.0, len(rates) - 1
     for k, (since, rate) in enumerate(rates):
         if since >= at:

@@ -122,7 +122,7 @@ class BlocksInProgress:
             self._begin_one()
 
     def _next(self, number: int) -> None:
-        """The blocks before this one have run."""
+        """Go on with block ``number``, all before it having run."""
         self.number = number
         if self.go_on():
             self.replay.has_run(self)
@@ -174,7 +174,7 @@ class BlocksInProgress:
         self.over()
 
     def interrupt(self) -> None:
-        """Something happens that may interfere."""
+        """Go on in detail, since something happens now that may interfere with the run."""
         self.replay.env.call_first(self._interrupted, self.here or self.lent)
 
     def _interrupted(self, what: Here | SingleRun) -> None:
@@ -195,7 +195,7 @@ class BlocksInProgress:
         return self.replay.undisturbed(self.scope, self.i, self.repeated, here.first_use)
 
     def _opened(self, here: Here) -> None:
-        """Go on in detail from the state in which the run of the blocks is."""
+        """Go on in detail from the state that the run of the blocks has reached by now."""
         run, record = here.run, self.replay.record
         assert run is not None
         since = self.replay.env.time - here.zero
@@ -280,6 +280,7 @@ class BlocksInProgress:
         return True
 
     def _one_over(self) -> None:
-        """The block that ran in detail has ended; it is let go of, since it refers to this."""
+        """Go on behind the block that ran in detail, which has ended. Its record is let go of, since it
+        refers to this one."""
         self.detail = None
         self._next(self.number + 1)

@@ -21,10 +21,10 @@ class Member(Protocol):
     """Repeated blocks of one member (blocks_in_progress.py)."""
 
     def interrupt(self) -> None:
-        """Something happens that may interfere; they hear of it next."""
+        """Something is about to happen that may interfere with the member's run: it is to go on in detail."""
 
     def whole_over(self, here: Here) -> None:
-        """Their run has ended."""
+        """The run of all the member's blocks has ended."""
 
 
 @dataclass(slots=True)
@@ -99,11 +99,12 @@ class Gathering:
             env.call(max(0.0, one.zero + one.run.last - env.time), one.member.whole_over, one)
 
     def leave(self, r: int) -> None:
-        """A member has ended its repeated blocks; one by itself is here for nobody."""
+        """Note that the member of class ``r`` has ended its repeated blocks. A class by itself waits for
+        nobody after that."""
         self.here.pop(r, None)
 
     def open(self, runs: Runs) -> None:
-        """Members in a run go on in detail."""
+        """Let all members whose blocks run as a whole go on in detail, each from its own state."""
         here = self.here
         if not here:
             return
@@ -115,14 +116,15 @@ class Gathering:
             one.rank.open_if(one.member)
 
     def goes_in_detail(self, number: int, runs: Runs) -> None:
-        """A member runs a block in detail: others that wait for it there do too."""
+        """Note that a member runs block ``number`` in detail; others that wait for it there run it in detail,
+        too."""
         if self.ways is not None and number > self.detail:
             self.detail = number
             if any(one.run is None and one.number <= number for one in self.here.values()):
                 self.open(runs)
 
     def _plan(self, runs: Runs) -> None:
-        """The runs of the members that are here; the others never come."""
+        """Find the runs of the members that are here; the others never come."""
         here, members = self.here, self.group.members
         zero = min([one.at for one in here.values()])
         arrivals = []

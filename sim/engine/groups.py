@@ -158,7 +158,8 @@ class JointGroups:
         return group
 
     def renew(self, programs: Programs) -> None:
-        """Classes have other speeds and links: ``programs`` are the same but for these."""
+        """Take note that classes have other speeds and links: ``programs`` are the same as before except for
+        these."""
         self.programs = programs
         for group in {id(one): one for one in (*self._alone.values(), *self._joint.values())}.values():
             slow = [programs.binding(r).slow for r in group.members]
@@ -182,7 +183,7 @@ class JointGroups:
 
 
 def _through(group: JointGroup, blocks: tuple[Block, ...]) -> tuple[list[int], bool]:
-    """See ``_awaited``: follow the ops in order, of all members at once."""
+    """What ``_awaited`` says, found by following the ops of all members in their order at once."""
     members, rendezvous = range(len(blocks)), False
     bits: list[list[int]] = [[] for _ in members]
     last: list[dict[str, int]] = [{} for _ in members]

@@ -35,7 +35,8 @@ class Kernel:
         self._go_on(rank.speed(work))
 
     def look(self) -> None:
-        """What is beside it, or how slow its rank is, has changed."""
+        """Go on at the speed that follows from what now runs beside the kernel, and from how slow its rank
+        now is."""
         env, rank = self._env, self._rank
         rate = rank.speed(self._work)
         if rate == self._rate and rank.slow == self._slow:

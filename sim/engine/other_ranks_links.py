@@ -27,7 +27,7 @@ class LinksOfOtherRanks:
         return known[1]
 
     def forget(self) -> None:
-        """Capacities have changed."""
+        """Forget every answer, because capacities have changed."""
         self._known.clear()
 
     def _found(self, demand: Demand, r: int) -> tuple[Link, ...] | None:

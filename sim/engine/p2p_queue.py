@@ -73,21 +73,22 @@ class P2PQueue:
         return self.scope.reached(i, self.late_s), i
 
     def received(self, i: int, done: Signal) -> None:
-        """The message of such a receive has ended."""
+        """Call ``done`` when the message of receive ``i``, which waited for the host alone, has ended."""
         self.over(i, done.value, self.env.time)
 
     def leave(self, until_s: float) -> None:
-        """Receives that nobody asked for are posted too, those that the host issues up to a time."""
+        """Post the receives that nobody has asked for, too, as far as the host issues them up to
+        ``until_s``."""
         for i in self.layout.receives.values():
             if self.scope.start[i] < 0 and self.scope.reached(i, self.late_s) > until_s:
                 self.scope.start[i] = self.scope.begin[i] = UNKNOWN
 
     def forget(self) -> None:
-        """The replay is over: nobody will be told."""
+        """Drop all that waits, because the replay is over and nobody will be told."""
         self.scope.lose = None
 
     def over(self, i: int, value: tuple[float, Source], now: float) -> None:
-        """The only message of exchange ``i`` has ended."""
+        """End exchange ``i``, whose only message ended ``now`` with ``value``."""
         if self.rank.stopped:
             return
         self.scope.ends(i, now, value)
@@ -115,7 +116,7 @@ class P2PQueue:
             done.then(over)
 
     def _all_over(self, i: int, posted: Sequence[Signal]) -> None:
-        """A message has ended: the exchange has, if all have."""
+        """Note that one message of an exchange has ended; the exchange ends with the last of them."""
         for done in posted:
             if not done.happened or self.rank.stopped:
                 return

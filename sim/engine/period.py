@@ -34,7 +34,7 @@ def step_seconds(record: Record) -> float:
 
 
 def _classes(record: Record) -> list[list[tuple[float, float]]]:
-    """(start, end) of the ops on each class's compute stream."""
+    """The starts and ends, in seconds, of the ops on the compute stream of each class."""
     return [
         [record.times(r, i)[::2] for i, op in enumerate(program.ops) if op.stream == "compute"]
         for r, program in enumerate(record.programs.classes)
@@ -73,7 +73,8 @@ def _own_seconds(record: Record, r: int) -> float:
 
 
 def _class_seconds(record: Record, r: int) -> float:
-    """The pace at which class r ends its microbatches, times their number, and what comes once."""
+    """Seconds of a step by class ``r``: its microbatches at the pace at which it ends them, and what comes
+    once a step."""
     program = record.programs.classes[r]
     fixed_s = 0.0  # as it went: a slow class takes longer than its program says
     ends: dict[str, float] = {}

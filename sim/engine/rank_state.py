@@ -128,7 +128,8 @@ class RankState:
             self.open()
 
     def ended_on(self, repeated_op: int, stream: str) -> None:
-        """The last op of repeated blocks on a stream has ended."""
+        """Note that the last op of repeated blocks ``repeated_op`` on a stream has ended, and notify who
+        waits for that."""
         if repeated_op == self.repeated_op:
             self.passed.add(stream)
         signal = self.awaited.pop((repeated_op, stream), None)
@@ -137,7 +138,7 @@ class RankState:
 
 
 def rank_states(programs: Programs) -> list[RankState]:
-    """A rank of each class, with nothing going on."""
+    """The state of one rank of each class before anything has begun."""
     bindings = [programs.binding(r) for r in range(len(programs.classes))]
     return [
         RankState(b.sms or programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))

@@ -90,7 +90,7 @@ class Record:
             self.at_once[r][i] = run
 
     def pieces(self, r: int, i: int) -> Sequence[Piece]:
-        """The pieces in which op ``i``, repeated blocks, ran."""
+        """The pieces in which op ``i`` of class ``r``, a row of repeated blocks, ran."""
         run = self.at_once[r].get(i)
         if run is None:
             return self.in_pieces.get((r, i), ())
@@ -141,7 +141,7 @@ class Record:
         return self._layout(r).predecessors
 
     def knows(self, program: Program, layout: Layout) -> None:
-        """The layout of the classes that run ``program``."""
+        """Keep the layout of the classes that run ``program``."""
         self._layouts[id(program)] = layout
 
     def issues(self, r: int) -> Sequence[tuple[int, float]]:

@@ -301,7 +301,7 @@ class RendezvousPoints:
         ]
 
     def _fabric(self, transfer: Transfer, ends: Ends, between: Between) -> dict[Link, float]:
-        """Bytes that the transfer puts on each link of the fabric for a byte of its payload."""
+        """Bytes that a transfer puts on each link of the fabric for each byte of its payload."""
         paths = self.programs.paths
         if between is None:
             path = paths.messages.get(ends[0], ())

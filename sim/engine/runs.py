@@ -156,7 +156,7 @@ class Runs:
             for m, repeated in enumerate(repeated_blocks):
                 at = issued[m] + repeated.issued_s[k] - repeated.issued_s[number]
                 reached[m] = max(reached[m], at)
-                leads.append(reached[m] - at if at > -math.inf and reached[m] < math.inf else math.inf)
+                leads.append(reached[m] - at if reached[m] < math.inf else math.inf)
             base = min(reached)
             if base == math.inf:
                 break

@@ -26,7 +26,7 @@ class Done(Protocol):
 
 
 class Signal:
-    """``happened`` says whether it has, ``value`` with what."""
+    """Something that happens once. ``happened`` says whether it has, and ``value`` with what."""
 
     __slots__ = ("_callback", "_event", "_others", "happened", "value")
 
@@ -38,7 +38,7 @@ class Signal:
         self._event: simpy.Event | None = None
 
     def then(self, callback: Callback) -> None:
-        """Run ``callback`` when it happens, which it has not yet."""
+        """Run ``callback`` when it happens. To be asked only before that."""
         if self._callback is None:
             self._callback = callback
         elif self._others is NONE:
@@ -47,13 +47,14 @@ class Signal:
             self._others.append(callback)
 
     def event(self, env: simpy.Environment) -> simpy.Event:
-        """What a process that waits for it yields, before it has happened."""
+        """A SimPy event for a process that waits for it. To be asked only before it happens."""
         if self._event is None:
             self._event = simpy.Event(env)
         return self._event
 
     def happen(self, value: Any = None) -> None:
-        """Notify everything that waits, processes last: they go on with what comes after all this."""
+        """Let it happen: run all callbacks, and last resume processes, which go on with what comes after all
+        this."""
         self.happened, self.value = True, value
         callback = self._callback
         if callback is not None:

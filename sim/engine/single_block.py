@@ -254,7 +254,7 @@ def _most(flows: Iterable[Flow]) -> dict[str, float]:
 
 
 def _done_at(rates: Rates, left: float) -> float:
-    """When so much has been done."""
+    """When work of ``left`` seconds or bytes has been done at these ``rates``; infinite where it never is."""
     for k, (since, rate) in enumerate(rates):
         until = rates[k + 1][0] if k + 1 < len(rates) else math.inf
         if left <= rate * (until - since):

@@ -10,10 +10,12 @@ resolves."""
 
 
 def ticks(seconds: float) -> float:
-    """Seconds, to a tick."""
+    """``seconds``, rounded to a whole number of TICK_S; as they are where they are not above 0, or
+    infinite."""
     return round(seconds / TICK_S) * TICK_S if 0.0 < seconds < math.inf else seconds
 
 
 def payload_ticks(payload: float, bytes_per_s: float) -> float:
-    """Payload bytes that move no faster than this, to what moves in a tick."""
+    """Payload bytes that move at most at ``bytes_per_s``, rounded to whole numbers of what moves in
+    TICK_S."""
     return ticks(payload / bytes_per_s) * bytes_per_s if bytes_per_s < math.inf else payload

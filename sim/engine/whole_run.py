@@ -85,7 +85,7 @@ class WholeRun:
         return self.zero + self.run.first_use(link, since - self.zero, until - self.zero)
 
     def _run_over(self, _: object) -> None:
-        """The run has ended, unless blocks in progress have gone another way."""
+        """End the repeated blocks, unless they were interrupted and blocks in progress have taken over."""
         if self.blocks is not None:
             assert self.here is not None
             self.blocks.whole_over(self.here)

@@ -76,7 +76,8 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
 
 
 def _own_products(plan: StepPlan) -> list[Assumption]:
-    """What the cluster's own GPUs sustain under their limit, over what is predicted for their type."""
+    """What GEMMs on the cluster's own GPUs sustain under their power limit, over what is predicted for their
+    type."""
     power = plan.scenario.cluster.power
     if power is None or power.measured_products is None:
         return []
@@ -85,7 +86,7 @@ def _own_products(plan: StepPlan) -> list[Assumption]:
 
 
 def _own_steps(profile: GpuProfile) -> list[Assumption]:
-    """What measured steps of the user's own do to the durations of this one."""
+    """How the user's own measured steps change the durations that this step is made of."""
     own = profile.steps
     if not own.runs:
         return []

@@ -74,7 +74,7 @@ def _uncovered(asked: CollectiveRequest, profile: GpuProfile) -> str:
 
 
 def _beyond(kernel: Kernel, provenance: Provenance) -> str:
-    """The quantities that lie beyond what was measured."""
+    """The quantities of a kernel that lie beyond what was measured, as text; empty where all lie inside."""
     values = range_quantities(kernel)
     beyond = [
         f"{name} {values[name]:.4g} (measured {low:.4g} to {high:.4g})"

@@ -107,7 +107,7 @@ def _collectives(tier: str, share: float, plan: StepPlan) -> Iterator[IntervalPa
 
 
 def _is_own(asked: CollectiveRequest, plan: StepPlan) -> bool:
-    """Whether a measured curve of the user's speaks for it."""
+    """Whether a measured curve of the user's own prices the communication that was asked for."""
     return nearest_curve(plan.profile.collectives, asked.kind, asked.ranks, asked.domains) is not None
 
 
@@ -117,7 +117,7 @@ def _doublings(asked: CollectiveRequest, reach: int) -> float:
 
 
 def _grown(name: str, share: float, one: Deviation, distance: float) -> IntervalPart:
-    """A cause that grows with its distance."""
+    """The part of an interval for a cause whose deviation grows with its distance from measurements."""
     return IntervalPart(
         name=name,
         share=share,

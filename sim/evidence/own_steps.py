@@ -87,7 +87,8 @@ class SourceSpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSample:
-    """A step as a sample of its cluster: ``shares`` of its path by cause, its seconds, its kind."""
+    """A step as a sample of its cluster: the ``shares`` of its critical path by cause, its seconds, and what
+    kind of step it is."""
 
     shares: Mapping[str, float]
     step_s: float
@@ -117,7 +118,7 @@ class Conditioned:
 
     @property
     def factor_covariance(self) -> NDArray[np.float64]:
-        """How sure the factors are."""
+        """The covariance of the factors once the steps are seen: how sure they are."""
         gain = self.spread.factors @ self._loads.T
         found: NDArray[np.float64] = self.spread.factors - gain @ self.precision @ gain.T
         return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from .can_bind import can_bind
 from .fabric import Routed, kept, uses
-from .fold import MOST_CLASSES, Folded, check_classes, of_classes
+from .fold import Folded, check_classes, of_classes
 from .partition import partition, start_colours
 from .programs import programs_of_classes
 from .ranks import Ranks, ranks_of
@@ -43,8 +43,8 @@ def folded_jobs(
     kinds: Sequence[int],
     degradation: Degradation,
     *,
-    fold: bool = True,
-    max_classes: int = MOST_CLASSES,
+    fold: bool,
+    max_classes: int,
 ) -> FoldedJobs | None:
     """The classes of all jobs together, with ``degradation`` of the first; None where no link joins them.
 

@@ -30,7 +30,7 @@ class Tables:
 
 
 def ordered_by(scenario: Scenario, shape: Shape) -> tuple[Hashable, ...]:
-    """Everything that the orders of a step depend on."""
+    """All fields of a scenario, and of its pipeline's shape, on which the orders of a step depend."""
     return scenario.schedule, shape, runs_pairs(scenario)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CommonToRanks:
-    """What all ranks of a step have in common, each thing once."""
+    """What the programs of all ranks of a step have in common, made once and shared."""
 
     sharding: ShardedActions | None = None
     copies: ActivationCopies | None = None

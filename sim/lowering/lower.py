@@ -252,7 +252,7 @@ def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> Pl
     )
 
 
-def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None = None) -> StepPlan:
+def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None) -> StepPlan:
     """The plan of a step that differs from ``plan`` only in its number of microbatches."""
     refuse_unsupported(scenario, plan.profile)
     if plan.schedule.uses_costs:

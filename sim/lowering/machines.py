@@ -37,7 +37,7 @@ class GpuKind:
 
 
 def machines_of(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> tuple[GpuKind, ...]:
-    """Each kind of GPU in the cluster; the first is ``cluster.gpu``, with ``profile``."""
+    """The kinds of GPUs in the cluster; the first is ``cluster.gpu``, with ``profile``."""
     own = GpuKind(cluster=cluster, profile=profile)
     if not scenario.cluster.other_gpus:
         return (own,)
@@ -72,7 +72,8 @@ def communication_of(scenario: Scenario, machines: tuple[GpuKind, ...]) -> Commu
 
 
 def refuse_different(scenario: Scenario, machines: tuple[GpuKind, ...]) -> None:
-    """Raise NotSupported where kinds of GPUs would run different programs, beyond different times."""
+    """Raise NotSupported where kinds of GPUs would run different programs, and not only the same program at
+    different speeds."""
     if len(machines) == 1:
         return
     if schedule_named(scenario.schedule).uses_costs:

@@ -46,7 +46,8 @@ class Messages:
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
-        """Post a group. A blocking one holds up whatever the compute stream does next."""
+        """Post a group of messages. A group that blocks holds up whatever comes next on the compute stream.
+        Returns its op."""
         given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
             return self.unordered(exchange)
@@ -63,7 +64,8 @@ class Messages:
         return index
 
     def unordered(self, exchange: MessageGroup) -> int:
-        """Post a message by itself (async): sent when all is made, or a receive that waits for nothing."""
+        """Post one message by itself (async). A send starts when what it carries is made; a receive waits for
+        nothing. Returns its op."""
         (part,) = exchange.parts
         ops, end = self.writer.ops, self._end(part)
         index, after = len(ops), self.done[part.action] if end[0] else ()
@@ -89,14 +91,14 @@ class Messages:
         return self.host_sync == "always"
 
     def ends(self, actions: Iterable[Action]) -> None:
-        """All ops of ``actions`` have been written."""
+        """Note that all ops of ``actions`` are written, so that messages may wait for the last of them."""
         if self.rule == "async":
             frontier = self.writer.frontier()
             for action in actions:
                 self.done[action] = frontier
 
     def wait(self, part: Send | Recv) -> None:
-        """The next kernel awaits an earlier part."""
+        """Make the next kernel wait for a message that was posted before."""
         if self.rule == "async":
             index = self.received[id(part)]
         else:

@@ -96,7 +96,7 @@ class Update:
     # Over data parallelism --------------------------------------------------------------------------
 
     def _exchange(self, writer: ProgramBuilder, matrices: tuple[Parameter, ...], ranks: int) -> None:
-        """Shards of matrices to the rank of each, or back."""
+        """Append the messages that bring the shards of ``matrices`` to the rank of each, or back."""
         own_fsdp = self.plan.scenario.software.sharding.implementation in ("fsdp2", "xla")
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
@@ -111,7 +111,8 @@ class Update:
         matrices: Iterable[Parameter],
         calls: int = 1,
     ) -> None:
-        """``calls`` collectives of ``size`` bytes each over the ranks that share the state of matrices."""
+        """Append ``calls`` collectives of ``size`` bytes each over the ranks that share the state of
+        ``matrices``."""
         plan = self.plan
         experts = any(each.replicated_over == OF_EXPERTS for each in matrices)
         communicator, placement = self._shard_group(experts=experts)
@@ -130,7 +131,8 @@ class Update:
         return self.plan.dp_communicator(self.index) if whole else SHARDS, groups["fsdp"]
 
     def _sums(self, writer: ProgramBuilder) -> None:
-        """Sums by column of matrices whose rows are shards, and two norms of each."""
+        """Append the reductions of sums by column, of matrices whose rows are sharded, and two norms of each
+        matrix."""
         plan = self.plan
         if shard_ranks(plan)[0] == 1:
             return
@@ -144,7 +146,7 @@ class Update:
     # Over tensor parallelism ------------------------------------------------------------------------
 
     def _orthogonalise(self, writer: ProgramBuilder, each: Parameter, count: int) -> None:
-        """``count`` matrices like ``each``, one after the other."""
+        """Append the orthogonalisation of ``count`` matrices like ``each``, one after the other."""
         plan, spec = self.plan, self.plan.scenario.training.optimizer
         steps = spec.ns_steps or NEWTON_SCHULZ_STEPS
         mode, axis, ranks = spec.tp_mode or "blockwise", *self._cut(each)

@@ -56,7 +56,7 @@ def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
 
 
 def _alike(plan: StepPlan, stages: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """One of each of these ``stages`` that hold the same, and how many do."""
+    """One of each group of equal ``stages``, and how many the group has."""
     first: dict[tuple[int, int], int] = {}
     count: Counter[int] = Counter()
     for stage in stages:

@@ -147,7 +147,7 @@ def _distances(placed: PlacedGroups, domain: Ids, talking: Iterable[Pair]) -> It
 
 
 def _apart(number: Ids, mine: Ids) -> Ids:
-    """One number for each distinct pair."""
+    """One number for each distinct pair of numbers."""
     pair = number * (int(mine.max()) + 1) + mine
     numbers: Ids = np.unique(pair, return_inverse=True)[1].ravel()
     return numbers

@@ -50,11 +50,11 @@ def profiled_shape(
 
 
 def splits_backward(orders: Orders) -> bool:
-    """Whether any weight gradient is an action of its own."""
+    """Whether any weight gradient of ``orders`` is an action of its own."""
     kind = ActionKind.WEIGHT_GRAD
     return any(kind in {action.kind for action in actions_of(order)} for order in orders)
 
 
 def overlaps(orders: Orders) -> bool:
-    """Whether any forward and backward run as one."""
+    """Whether any forward and backward of ``orders`` run as one."""
     return any(Overlap in set(map(type, order)) for order in orders)

@@ -65,8 +65,8 @@ def _last_buckets(plan: StepPlan, index: int) -> int:
 
 
 def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) -> None:
-    """Let each rank own whole parameters of ``experts``, or of all else. At most as many ranks own some as
-    there are tensors."""
+    """Let each rank own whole parameters of ``experts``, or of everything else. At most as many ranks own
+    some as there are tensors."""
     held, tensors = plan.held_elements(index), 0
     for stage in plan.held_stages(index):
         tensors += sum(("edp" in one.replicated_over) == experts for one, _ in tensors_of(plan, stage))

@@ -64,7 +64,7 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
 
 
 def _refuse_context(scenario: Scenario) -> None:
-    """Context parallelism that the attention kernel, or the heads of a rank, do not allow."""
+    """Refuse context parallelism that the attention kernel, or the heads of a rank, do not allow."""
     par = scenario.parallelism
     heads = scenario.model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.exchange.cp_comm == "a2a" and heads % par.cp:
@@ -79,7 +79,7 @@ def _refuse_context(scenario: Scenario) -> None:
 
 
 def _refuse_documents(scenario: Scenario) -> None:
-    """Packs of documents where the whole sequence is attended to, or cut."""
+    """Refuse packs of documents where attention is to the whole sequence, or where the sequence is cut."""
     training, field = scenario.training, "training.document_length"
     if training.attended_length == training.seq_length:
         return
@@ -90,7 +90,7 @@ def _refuse_documents(scenario: Scenario) -> None:
 
 
 def _refuse_precision(scenario: Scenario) -> None:
-    """GEMMs that the GPU has not."""
+    """Refuse GEMMs of a type that the GPU does not have."""
     precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
     dtype = recipe.gemm_dtype if recipe else precision
@@ -105,7 +105,7 @@ def _refuse_precision(scenario: Scenario) -> None:
 
 
 def _refuse_offload(scenario: Scenario) -> None:
-    """State or activations on the host where the schedule has no place for that."""
+    """Refuse state or activations on the host where the schedule has no place for their copies."""
     training, schedule = scenario.training, schedule_named(scenario.schedule)
     if schedule.weight_versions and training.offloads_state:
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
@@ -123,7 +123,8 @@ def _refuse_offload(scenario: Scenario) -> None:
 
 
 def _refuse_masters(scenario: Scenario) -> None:
-    """16-bit weights without FP32 ones where the update is of FP32 whatever a scenario says."""
+    """Refuse 16-bit weights without FP32 masters where the framework updates in FP32 whatever a scenario
+    says."""
     training, software = scenario.training, scenario.software
     if software.gradients.update_bytes(training.precision) == 4:
         return
@@ -138,7 +139,7 @@ def _refuse_masters(scenario: Scenario) -> None:
 
 
 def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
-    """Attention kernels that nobody has measured on the GPU."""
+    """Refuse attention kernels that nobody has measured on the GPU."""
     kernels = {curve.implementation for curve in profile.attention}
     attention = scenario.software.kernels.attention
     if attention != "unfused" and attention not in kernels:
@@ -149,7 +150,7 @@ def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
 
 
 def _refuse_versions(scenario: Scenario) -> None:
-    """Sharded state of a schedule that updates after every microbatch."""
+    """Refuse sharded state under a schedule that updates after every microbatch."""
     if not _keeps_versions(scenario):
         return
     par, schedule = scenario.parallelism, schedule_named(scenario.schedule)
@@ -172,7 +173,8 @@ def _offloads(schedule: Schedule) -> bool:
 
 
 def _refuse_shards(scenario: Scenario) -> None:
-    """Sharded state where its ranks cannot meet, or no framework has them meet.
+    """Refuse sharded state whose ranks never meet at the same point of their programs, or which no framework
+    has.
 
     DualPipe's two copies of a stage run its microbatches at different moments, in different orders: what all
     of its ranks gather or reduce for each of them would wait for the other copy. DeepSeek-V3 reduces once,
@@ -213,7 +215,7 @@ def _shards_apart(scenario: Scenario) -> bool:
 
 
 def _refuse_optimizer(scenario: Scenario) -> None:
-    """Optimizers where no framework runs them so."""
+    """Refuse optimizers in layouts in which no framework runs them."""
     training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
     zero = scenario.parallelism.zero
     row, field = spec.row, "training.optimizer"
@@ -246,7 +248,7 @@ def _refuse_optimizer(scenario: Scenario) -> None:
 
 
 def _refuse_orthogonalizing(scenario: Scenario) -> None:
-    """Muon: in which precision, and where its matrices are sharded."""
+    """Refuse Muon in a precision, or with matrices sharded in a way, in which no framework runs it."""
     par, spec, sharding = (
         scenario.parallelism,
         scenario.training.optimizer,
@@ -280,7 +282,7 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
 
 
 def _refuse_layers(scenario: Scenario) -> None:
-    """Kinds of layer in layouts that they are not modelled in."""
+    """Refuse kinds of layers in layouts in which they are not modelled."""
     model, par = scenario.model, scenario.parallelism
     overlaps = runs_pairs(scenario)
     if overlaps and par.zero > 1 and scenario.software.sharding.implementation == "deepspeed":
@@ -315,7 +317,8 @@ def _refuse_layers(scenario: Scenario) -> None:
 
 
 def _refuse_recomputation(scenario: Scenario) -> None:
-    """Modules that the model has not, and rules that are about plain layers."""
+    """Refuse recomputation of modules that the model does not have, and, of other than plain layers, rules
+    that are about plain ones."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
     rule = sharding_rule(scenario)
     if layers_in_one_go(scenario.training) > 1 and (

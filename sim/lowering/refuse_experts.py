@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def refuse_operators_of_experts(scenario: Scenario) -> None:
-    """torch's own operators on experts' rows, where rows are exchanged, which they know nothing of."""
+    """Refuse torch's own operators on experts' rows where rows are exchanged between ranks: these operators
+    know of no exchange."""
     par, operators = scenario.parallelism, scenario.software.kernels.expert_operators
     if scenario.model.moe and operators != "library" and par.ep * par.etp > 1:
         raise NotSupported(
@@ -23,7 +24,8 @@ def refuse_operators_of_experts(scenario: Scenario) -> None:
 
 
 def refuse_gathered_tokens(scenario: Scenario) -> None:
-    """Gathered tokens of more ranks than share an expert (torchtitan parallel_dims.py, _validate)."""
+    """Refuse tokens that are gathered from more ranks than share an expert (torchtitan parallel_dims.py,
+    _validate)."""
     par, gathers = scenario.parallelism, scenario.software.exchange.experts_gather_tokens
     if scenario.model.moe and gathers and par.etp not in (1, par.tp):
         fix = f"etp {par.etp} beside tp {par.tp}; set etp to 1 or {par.tp}, or this to false"
@@ -31,8 +33,8 @@ def refuse_gathered_tokens(scenario: Scenario) -> None:
 
 
 def refuse_replayed_exchanges(scenario: Scenario) -> None:
-    """Exchanges that a recomputation takes from the forward, where nothing is recomputed with them, or where
-    they run beside layers of another microbatch."""
+    """Refuse exchanges that a recomputation takes from the forward, where nothing is recomputed with them, or
+    where they run beside layers of another microbatch."""
     exchange, recompute = scenario.software.exchange, scenario.training.recompute
     if not exchange.replays_exchanges or scenario.model.moe is None or scenario.parallelism.ep == 1:
         return

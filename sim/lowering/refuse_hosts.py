@@ -39,7 +39,8 @@ def refuse_launches(scenario: Scenario) -> None:
 
 
 def refuse_partial_graphs(scenario: Scenario) -> None:
-    """Graphs without attention that hold experts: no scope of Megatron core has these alone."""
+    """Refuse CUDA graphs that leave attention out and hold experts: no scope of Megatron core has these
+    alone."""
     host = scenario.software.host
     if host.graphs_leave_out_attention and not (host.cuda_graphs and host.graphs_leave_out_experts):
         raise NotSupported(
@@ -49,7 +50,7 @@ def refuse_partial_graphs(scenario: Scenario) -> None:
 
 
 def refuse_barrier(scenario: Scenario) -> None:
-    """A barrier at the end of a step, and steps that have no common end."""
+    """Refuse a barrier at the end of a step whose ranks have no common end."""
     if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
         raise NotSupported(
             "software.host.step_barrier",

@@ -24,7 +24,8 @@ within it (RTX PRO 6000 in FP8)."""
 
 
 def refuse_measured_products(scenario: Scenario, profile: GpuProfile) -> None:
-    """Rates that no power limit gives: of GEMMs that stay below it, or that the boost clock ends."""
+    """Refuse measured rates of GEMMs that no power limit gives: of GEMMs that stay below the limit, or whose
+    clock the boost clock bounds."""
     power = scenario.cluster.power
     if power is None or power.measured_products is None:
         return

@@ -121,7 +121,8 @@ class StepEnd:
         )
 
     def _mean(self, updated: float) -> None:
-        """Reduce what is left, await it, and make the sums means."""
+        """Append the reduction of gradients that are left, the wait for all reductions, and what makes means
+        of their sums."""
         self.expert_gradients.flush(self.writer)
         self.writer.wait(*self.expert_gradients.reductions)
         self.gradients.finish(self.writer, updated)
@@ -129,7 +130,7 @@ class StepEnd:
         self.expert_gradients.reductions.clear()
 
     def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
-        """The optimizer, of what the rank holds of these virtual stages."""
+        """Append the optimizer, for what the rank holds of these virtual stages."""
         plan = self.plan
         norm = plan.communication.collective("all_reduce", 8.0, plan.groups["world"], scaled=False)
         write_optimizer(

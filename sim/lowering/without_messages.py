@@ -18,12 +18,12 @@ from .plan import StepPlan
 
 
 def ranks_without_messages(
-    plan: StepPlan, tables: Tables | None = None, pipeline: Sequence[int] = ()
+    plan: StepPlan, tables: Tables | None, pipeline: Sequence[int]
 ) -> list[RankWithoutMessages]:
     """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
-    in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in
-    several ways; else that of rank 0.
-    """
+    in its order, without what it waits for from other ranks. ``pipeline`` gives the rank of the job that
+    stands for each pipeline rank, where these are placed in several ways; empty: all ranks are placed as rank
+    0."""
     known: dict[int, tuple[StepPlan, CommonToRanks]] = {}
     found = []
     for index in range(len(plan.orders)):

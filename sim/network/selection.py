@@ -111,9 +111,9 @@ def selected_names(
     sizes: Sequence[float],
     place: Place,
     *,
-    algorithm: str | None = None,
-    protocol: str | None = None,
-    nccl: NcclSettings = NCCL_DEFAULTS,
+    algorithm: str | None,
+    protocol: str | None,
+    nccl: NcclSettings,
 ) -> tuple[tuple[str, str], ...] | None:
     """Algorithm and protocol of each of ``selected_curves``; None where the quickest of several runs.
 
@@ -142,9 +142,7 @@ def _nccl_chooses(kind: str, place: Place) -> bool:
     return kind in TUNED and place.cluster.gpu.collectives_as in ARCHITECTURES
 
 
-def selected_curve(
-    kind: str, size: float, place: Place, ways: Sequence[Curve], nccl: NcclSettings = NCCL_DEFAULTS
-) -> Curve:
+def selected_curve(kind: str, size: float, place: Place, ways: Sequence[Curve], nccl: NcclSettings) -> Curve:
     """The first in NCCL's order of ``ways`` and those that no log shows; without its tables the quickest.
 
     Where a job sets nothing, what the provider of its network has it set holds. ValueError where NCCL_ALGO

@@ -234,7 +234,7 @@ def _schedules(scenario: Scenario) -> list[str]:
 
 
 def _stage_splits(scenario: Scenario) -> list[str]:
-    """The one that the framework always has."""
+    """The split of layers over stages that the framework always has, if it has one."""
     rules = (rule for rule in rules_of(scenario.software.name) if rule.path == "parallelism.stage_split")
     return [rule.always for rule in rules if isinstance(rule.always, str)]
 

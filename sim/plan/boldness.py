@@ -38,10 +38,12 @@ def is_bold(fits: NDArray[np.float64], wanted: float) -> NDArray[np.bool_]:
 
 
 def promised(tried: float, behind: float) -> float:
-    """How much higher the expected pace is with the try, as a share; inf where nothing is behind it."""
+    """By which share the expected pace is higher with the try; inf where there is no layout to fall back
+    on."""
     return behind / tried - 1.0
 
 
 def worth_a_try(tried: float, behind: float) -> bool:
-    """Whether a try promises enough."""
+    """Whether a try of a bold layout promises enough: ``tried`` is what a job costs that begins with it,
+    ``behind`` what it costs without."""
     return promised(tried, behind) >= WORTH

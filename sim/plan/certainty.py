@@ -118,11 +118,13 @@ def _drawn(one: Contender) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _normal(name: str) -> Floats:
-    """Random errors of a part that all intervals share, in standard deviations of that part."""
+    """Random errors, in standard deviations, of the part of intervals that has this ``name``: the same for
+    all layouts."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(SAMPLES)
 
 
 @lru_cache(maxsize=1024)
 def _heavy(name: str) -> Floats:
-    """Random errors that all layouts with one value of a field share, in units of the spread."""
+    """Random errors, in units of the spread, of the value of a field that has this ``name``: the same for all
+    layouts that have the value."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_t(_FREEDOM, SAMPLES)

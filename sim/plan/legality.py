@@ -40,8 +40,8 @@ OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 
 
 def rules(scenario: Scenario, profile: GpuProfile, axes: Axes = Axes.LAYOUT) -> list[LayoutRule]:
-    """All that can make a layout of ``scenario`` illegal, or one that its software has not, or that is
-    another one under another name."""
+    """All rules that can make a layout of ``scenario`` illegal, or that leave one out because its software
+    does not have it or because it equals another layout."""
     found = [*_consistency(), *_framework(scenario), *_unsupported(profile), _messages(), *SAME]
     return [*found, *of_all_axes(scenario)] if axes is Axes.ALL else found
 
@@ -82,7 +82,7 @@ def _consistency() -> Iterable[LayoutRule]:
 
 
 def _filled(draft: Scenario) -> Any:
-    """The layout with the dp that follows from the GPUs."""
+    """A draft with the data-parallel size that follows from its GPUs and the other sizes."""
     par = draft.parallelism
     return par.model_copy(update={"dp": draft.cluster.gpus // (par.tp * par.cp * par.pp)})
 
@@ -102,7 +102,8 @@ def _shape(draft: Scenario) -> Iterable[Finding]:
 
 
 def _framework(scenario: Scenario) -> Iterable[LayoutRule]:
-    """The rules of the preset's framework: errors make a layout illegal, notes that it has no such thing."""
+    """The rules of the preset's framework: errors make a layout illegal, and notes say that the framework has
+    no such layout."""
     return (
         LayoutRule(
             reads=tuple(sorted(reads(rule) & {*LAYOUT, DP})),

@@ -85,7 +85,8 @@ class Space:
 
     @cached_property
     def _stated(self) -> set[str]:
-        """Fields that are always said: another value of one may be what follows where nothing is said."""
+        """The fields that a layout always states, since another value of one may follow where nothing is
+        stated."""
         return {
             name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1
         } - {
@@ -356,7 +357,7 @@ def _renamed(part: _Part, name: str, values: Values) -> Codes:
 
 
 def _own(space: Space) -> int | None:
-    """The number of the scenario's own layout."""
+    """The number of the scenario's own layout in a space; None where the space does not have it."""
     same = np.ones(len(space), dtype=bool)
     for name, code in space.codes.items():
         own = field_value(space.scenario, name)

@@ -38,7 +38,7 @@ class BrokenProgram(ValueError):
         return BrokenProgram, (self.source, self.problems)
 
 
-def check_program(programs: Programs, source: str = "program") -> None:
+def check_program(programs: Programs, source: str) -> None:
     """Raises BrokenProgram with every problem of ``programs``; ``source`` says whose they are."""
     problems = program_problems(programs)
     if problems:

@@ -40,7 +40,7 @@ class ProgramBuilder:
         work: Work,
         *,
         after: tuple[int, ...] | None = None,
-        host_s: float = 0.0,
+        host_s: float,
         host_sync: bool = False,
     ) -> int:
         """Append to another stream, after ``after`` or else all that the compute stream has done so far."""

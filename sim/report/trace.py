@@ -68,7 +68,7 @@ def write_trace(result: Result, path: str | Path, *, rank: int | None = None) ->
         raise ValueError(f"cannot write a trace to {path.name!r}: the name must end in .json or .json.gz")
 
 
-def trace_lines(result: Result, *, rank: int | None = None) -> Iterator[bytes]:
+def trace_lines(result: Result, *, rank: int | None) -> Iterator[bytes]:
     """The trace's bytes, event by event. Arguments and errors as ``write_trace``."""
     import orjson
 
@@ -116,7 +116,7 @@ def _devices(result: Result) -> list[Event]:
     return [{"id": index} | device for index in range(len(result.ranks))]
 
 
-def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
+def trace_events(result: Result, *, rank: int | None) -> Iterator[Event]:
     """Names first, then per process and thread the events in order of time, then arrows."""
     chosen = range(len(result.ranks)) if rank is None else (rank,)
     spans: dict[int, dict[str, list[Span]]] = {index: {} for index in chosen}

@@ -165,7 +165,7 @@ def fit_steps(
     presets: Sequence[str],
     jobs: int,
     say: Say,
-    near: bool = False,
+    near: bool,
 ) -> StepFit:
     """Fit on the files ``paths``, in ``jobs`` processes.
 

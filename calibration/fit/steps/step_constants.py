@@ -230,7 +230,7 @@ def _first(data: Data) -> tuple[int, ...]:
     return NEAR if data.near else ()
 
 
-def _with_clock(data: Data, constants: Constants, gpu: str, strides: Sequence[int] = ()) -> Constants:
+def _with_clock(data: Data, constants: Constants, gpu: str, strides: Sequence[int]) -> Constants:
     """The constants with the best clock of ``gpu``: the best that ``strides`` reach from the present one, or,
     without strides, the best of all."""
     rows, present = data.of_gpu(gpu), constants.gpus[gpu].clock_fraction

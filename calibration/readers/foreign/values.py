@@ -47,7 +47,7 @@ def text(where: str, value: Any) -> str:
     return value
 
 
-def written_number(where: str, word: str | None, *, low: float = 0.0, high: float = math.inf) -> float:
+def written_number(where: str, word: str | None, *, low: float = 0.0, high: float) -> float:
     """The number that ``word``, a cell of a table or a word of a log, spells."""
     value = _float(word)
     if not (math.isfinite(value) and low <= value <= high):

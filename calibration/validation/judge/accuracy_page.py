@@ -72,7 +72,7 @@ def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path 
         parts.append(f"![Predicted over measured step times, by source]({picture.name})\n")
     parts += [section(source_grid(summary, trust)) for trust in TRUSTS[:2]]
     parts += [
-        section(regime_grid(summary, "high")),
+        section(regime_grid(summary)),
         section(baseline_grid(report.rows)),
         section(ranking_grid(report.rows, ("high",))),
         section(ranking_grid(report.rows, ("high", "medium"))),

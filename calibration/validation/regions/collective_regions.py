@@ -48,7 +48,7 @@ def collective_deviations(
             source=f"stepsim calibrate residuals, each log left out: 90th percentile of {len(points)} sizes "
             f"of 1 MiB and more in {logs} logs",
         )
-    for name, regions in (("beyond", _larger(observed)), ("carried", _unknown(observed))):
+    for name, regions in (("beyond", _larger()), ("carried", _unknown(observed))):
         grown = _by_tier(_regions_left_out(observed, regions, inside, predict, document))
         for tier, members in sorted(grown.items()):
             found[f"collectives_{tier}_{name}"] = _grown(name, members)
@@ -69,7 +69,7 @@ Region = tuple[str, Callable[[CollectiveCase], float]]
 """A name, and how far a case is from all others when the region is left out; 0: it is not in the region."""
 
 
-def _larger(observed: Sequence[Observed[CollectiveCase]]) -> Iterator[Region]:
+def _larger() -> Iterator[Region]:
     for bound in DOMAIN_BOUNDS:
         yield f"more than {bound} domains", partial(_domains_beyond, bound)
     yield f"more than {RANKS_BOUND} GPUs in a domain", partial(_ranks_beyond, RANKS_BOUND)

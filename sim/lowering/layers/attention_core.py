@@ -21,7 +21,8 @@ _CAST = 2 + 2 + 1
 
 
 def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
-    """Scores, softmax (and dropout), weighted sum.
+    """Append the attention core: scores, softmax (with dropout) and weighted sum, by one fused kernel or by
+    several.
 
     The host pays for the module around it, which chooses a backend and sets up its random numbers, unless it
     is the core alone that runs ``again`` (TransformerEngine dot_product_attention.py, what
@@ -43,7 +44,8 @@ def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
 
 
 def attention_backward(builder: LayerBuilder) -> None:
-    """Gradients of Q, K and V; a fused kernel recomputes the scores itself."""
+    """Append the gradients of queries, keys and values. A fused kernel computes the scores again by itself;
+    the unfused chain reads the ones that forward kept."""
     local, software = builder.local, builder.software
     if local.cp > 1:
         context_backward(builder, _tiled("attention backward", "backward"))
@@ -97,7 +99,8 @@ def _flash_layout(builder: LayerBuilder, name: str) -> None:
 
 
 def _whole(local: LocalShape) -> ContextTile:
-    """What a query may see: its document, a sequence of its own to kernels of variable lengths."""
+    """The one tile of attention on a rank that has all keys of its sequences. A query sees its own document,
+    which is a sequence of its own to kernels of variable lengths."""
     length = round(local.sequence / local.documents)
     return ContextTile(queries=length, keys=length, causal=True)
 
@@ -139,7 +142,8 @@ def _in_eight_bits(builder: LayerBuilder) -> bool:
 
 
 def _scores(local: LocalShape, width: int) -> Gemm:
-    """Every query with every key, or every output's gradient with every value, ``width`` wide."""
+    """The GEMM of every query with every key, or of every output's gradient with every value, which are
+    ``width`` wide."""
     s = local.sequence
     return Gemm(
         m=s,
@@ -152,7 +156,8 @@ def _scores(local: LocalShape, width: int) -> Gemm:
 
 
 def _weighted(local: LocalShape, width: int) -> Gemm:
-    """Sums of values, or of queries or keys, weighted by a matrix of scores."""
+    """The GEMM that adds up values (or queries or keys, in backward), weighted by a matrix of scores,
+    ``width`` columns wide."""
     s = local.sequence
     return Gemm(
         m=s,

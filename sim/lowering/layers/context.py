@@ -31,7 +31,8 @@ from .local_shape import LocalShape
 
 
 def context_forward(builder: LayerBuilder, attend: AttentionKernel) -> None:
-    """Attention of this rank's queries to all keys that come before them."""
+    """Append the attention of this rank's queries to the keys of all ranks, with what brings these here;
+    ``attend`` appends the attention kernel of one tile."""
     local, software = builder.local, builder.software
     inside = _exchanged(local)
     _exchange_heads(builder, local.qkv_width, "QKV all_to_all")
@@ -48,7 +49,8 @@ def context_forward(builder: LayerBuilder, attend: AttentionKernel) -> None:
 
 
 def context_backward(builder: LayerBuilder, attend: AttentionKernel) -> None:
-    """Gradients of Q, K and V; those of other ranks' keys travel home."""
+    """Append the gradients of queries, keys and values, with what carries gradients of other ranks' keys and
+    values back to these; ``attend`` appends the attention kernel of one tile."""
     local, software = builder.local, builder.software
     inside = _exchanged(local)
     _exchange_heads(builder, local.attention_width, "attention output gradient all_to_all")
@@ -89,7 +91,8 @@ def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]
 
 
 def _exchanged(local: LocalShape) -> LocalShape:
-    """What a rank sees once heads have been exchanged for tokens: more of the sequence, fewer heads."""
+    """The local shape of attention once heads have been exchanged for tokens: more of the sequence, and fewer
+    heads."""
     a2a = local.cp_a2a
     kv_heads = max(1, local.kv_heads // a2a)
     return local.with_(cp=local.cp // a2a, cp_a2a=1, heads=local.heads // a2a, kv_heads=kv_heads)

@@ -48,7 +48,8 @@ def beside_tiles(local: LocalShape) -> int:
 
 
 def merge_outputs(builder: LayerBuilder, tiles: list[ContextTile]) -> None:
-    """The outputs of all tiles as one: the first written anew, each later one added, by the final sums."""
+    """Append the kernels that make one output of those of all ``tiles``: the first is written anew, and each
+    later one is added, scaled by the final sums of its softmax."""
     local = builder.local
     first, *later = tiles
     launches = 1 + beside_tiles(local)
@@ -59,7 +60,8 @@ def merge_outputs(builder: LayerBuilder, tiles: list[ContextTile]) -> None:
 
 
 def halve_sums(builder: LayerBuilder, tile: ContextTile) -> None:
-    """The second half of the queries' sums, as backward's tiles of half the queries want them."""
+    """Append the copy of the softmax sums of the second half of the queries, which backward reads for tiles
+    of half the queries."""
     builder.memory("half of softmax sums", HALF_SUMS * _sums(builder.local, tile))
 
 

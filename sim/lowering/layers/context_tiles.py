@@ -26,9 +26,12 @@ AttentionKernel = Callable[[LayerBuilder, ContextTile], None]
 
 
 def tiles_of(local: LocalShape) -> list[ContextTile]:
-    """Step 0 is the rank's own diagonal; of the others it sees half the keys, or half its queries see all.
+    """The attention kernels of one layer on one rank, in the order in which they run: one for the keys of
+    each rank.
 
-    Rank r has r steps of the first kind and cp - 1 - r of the second; here they alternate on all ranks.
+    The first is the rank's own slice under the causal mask. In each later one either all its queries see half
+    of another rank's keys, or half of its queries see all of them. Rank r has r of the former and cp - 1 - r
+    of the latter; here both kinds alternate on every rank, which takes as long.
     """
     own = local.sequence // local.cp
     half_keys = ContextTile(queries=own, keys=own // 2, causal=False)

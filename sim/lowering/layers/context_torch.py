@@ -32,7 +32,8 @@ ADD = 10.0
 
 
 def torch_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
-    """Tile after tile, with each merged into what there is."""
+    """Append the attention of one layer as torch runs it: tile after tile in a ring, each merged in FP32 into
+    the output of the tiles before it."""
     local = builder.local
     whole = _outputs(local, local.sequence // local.cp)
     arrived: int | None = None
@@ -46,7 +47,8 @@ def torch_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> 
 
 
 def torch_backward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
-    """Tile after tile; gradients of keys follow their keys, and come home at the end."""
+    """Append the backward of ``torch_forward``: tile after tile. Gradients of keys and values follow these
+    around the ring, and are cast when they are back on their own rank."""
     local = builder.local
     elements = repeated_kv_bytes(local) / local.element_bytes
     whole = _outputs(local, local.sequence // local.cp)
@@ -99,5 +101,5 @@ def _exchange_keys(builder: LayerBuilder, ring: str, step: int, arrived: int | N
 
 
 def _outputs(local: LocalShape, queries: int) -> float:
-    """Elements of the output of so many queries."""
+    """Elements of the attention output of so many ``queries`` of each sequence on this rank."""
     return float(local.batch * queries * local.attention_width)

@@ -39,7 +39,7 @@ from .linear import Linear, accumulate_gradient
 from .local_shape import LocalShape
 from .pointwise import activation, activation_backward
 from .quantise import quantise, transpose
-from .recompute import NOTHING, Recompute
+from .recompute import Recompute
 from .weighted_rows import weight_rows_of_experts, weight_rows_of_experts_backward
 
 WEIGHT_BYTES = 4
@@ -66,7 +66,7 @@ def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
     _etp(builder, "reduce_scatter")
 
 
-def second_product(builder: LayerBuilder, *, product: bool = True) -> None:
+def second_product(builder: LayerBuilder, *, product: bool) -> None:
     """Append the experts' second GEMM and its biases, or these alone where its output is kept."""
     builder = builder.outside_graphs()
     second = _matrices(builder.local)[1]
@@ -98,10 +98,12 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
 def experts_backward(
     builder: LayerBuilder,
     *,
-    recompute: Recompute = NOTHING,
-    split: bool = False,
+    recompute: Recompute,
+    split: bool,
 ) -> None:
-    """Gradients of rows and, unless ``split``, of the experts' matrices."""
+    """Append the gradients of the rows that arrived and, unless ``split``, of the experts' matrices. Where
+    ``recompute`` names the activation (``moe_act``), it runs once more before the gradients of the second
+    matrix, which reads its output."""
     builder = builder.outside_graphs()
     local = builder.local
     _etp(builder, "all_gather")
@@ -140,7 +142,7 @@ def experts_backward(
 
 
 def experts_weight_grad(builder: LayerBuilder) -> None:
-    """Gradients of the experts' matrices alone."""
+    """Append the gradients of the experts' matrices, which a split backward left for later."""
     builder = builder.outside_graphs()
     local = builder.local
     first, second = _matrices(local)
@@ -149,7 +151,7 @@ def experts_weight_grad(builder: LayerBuilder) -> None:
 
 
 def local_experts(local: LocalShape) -> Experts:
-    """The experts of a layer that is known to have some."""
+    """The experts of ``local``, the shape of a layer that is known to have some."""
     assert local.experts is not None
     return local.experts
 

@@ -51,7 +51,7 @@ class Experts:
 
     @property
     def turns(self) -> int:
-        """Iterations of a loop over the experts here that have rows."""
+        """Iterations of the loop over this rank's experts: one for each that has rows."""
         return self.held - self.idle
 
     @property

@@ -59,6 +59,6 @@ def prediction_kinds(model: Model) -> tuple[LayerKind, ...]:
 
 
 def joined(runs: Iterable[LayerRun]) -> tuple[LayerRun, ...]:
-    """The layers of ``runs``, with equal neighbours joined to one run."""
+    """The layers of ``runs``, with equal neighbours as one run."""
     grouped = ((*each,) for _, each in groupby(runs, key=lambda run: (run.kind, run.recompute)))
     return tuple(replace(same[0], count=sum(one.count for one in same)) for same in grouped)

@@ -27,9 +27,10 @@ from .local_shape import LocalShape
 
 @dataclass(frozen=True, kw_only=True)
 class _Path:
-    """One way from the residual stream to the heads: through a latent, or, without ``down``, at once.
+    """One way from the residual stream to the heads: through a latent, or, without ``down``, by one matrix.
 
-    ``rank`` is the width of the latent that is normed and projected up, beside it goes ``along``.
+    ``rank`` is the width of the latent that is normed and projected up. ``along`` is the width of what the
+    matrix down makes beside the latent: the rotary part of keys, which is neither normed nor projected.
     """
 
     down: Linear | None
@@ -55,7 +56,8 @@ def _paths(local: LocalShape) -> Iterator[_Path]:
 
 
 def latent_forward(builder: LayerBuilder) -> None:
-    """Queries, keys and values of all local heads."""
+    """Append the projections of queries, keys and values of all local heads, with the norms of their
+    latents."""
     local = builder.local
     for path in _paths(local):
         if path.down:
@@ -64,7 +66,8 @@ def latent_forward(builder: LayerBuilder) -> None:
 
 
 def latent_up(builder: LayerBuilder, path: _Path) -> None:
-    """Norm of the latent and the matrix up: what is run again where that alone is recomputed."""
+    """Append the norm of one latent and its matrix up: the part that is run again where only up-projections
+    are recomputed."""
     local = builder.local
     if path.down:
         builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
@@ -72,7 +75,7 @@ def latent_up(builder: LayerBuilder, path: _Path) -> None:
 
 
 def up_projections(builder: LayerBuilder) -> None:
-    """Run the norms and the matrices up again."""
+    """Append the recomputation of all norms of latents and matrices up."""
     local = builder.local
     for path in _paths(local):
         if path.down:
@@ -80,7 +83,7 @@ def up_projections(builder: LayerBuilder) -> None:
 
 
 def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
-    """Name of each GEMM in its order, and the elements of its output here."""
+    """The name of each GEMM of the projections, in its order, and the elements of its output on this rank."""
     for path in _paths(local):
         if path.down:
             yield path.down.name, float(local.norm_tokens * path.down.outputs)
@@ -88,7 +91,7 @@ def latent_products(local: LocalShape) -> Iterator[tuple[str, float]]:
 
 
 def latent_again(builder: LayerBuilder, kept: Collection[str]) -> None:
-    """Run all again but the matrices whose outputs are ``kept``, by name."""
+    """Append the recomputation of all projections but the GEMMs whose outputs are ``kept``, by name."""
     local = builder.local
     for path in _paths(local):
         if path.down and path.down.name not in kept:
@@ -102,7 +105,7 @@ def latent_again(builder: LayerBuilder, kept: Collection[str]) -> None:
 
 
 def latent_backward(builder: LayerBuilder, *, split: bool) -> None:
-    """Gradients of the stream and, unless ``split``, of the matrices."""
+    """Append the gradients of the residual stream and, unless ``split``, of the matrices."""
     local = builder.local
     column = column_input_grad if split else column_backward
     paths = tuple(_paths(local))
@@ -117,7 +120,7 @@ def latent_backward(builder: LayerBuilder, *, split: bool) -> None:
 
 
 def latent_weight_grad(builder: LayerBuilder) -> None:
-    """Gradients of the matrices that were put off."""
+    """Append the gradients of the matrices, which a split backward left for later."""
     local = builder.local
     for path in _paths(local):
         column_weight_grad(builder.on(_of_width(local, path)), (path.up,))

@@ -72,7 +72,8 @@ class Half(Enum):
 
 
 def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's forward pass. Of what is recomputed later it depends on ``seen_by_forward`` alone."""
+    """The block of the layer's forward pass, or of one ``half`` of it. Of what is recomputed later it depends
+    on ``seen_by_forward`` alone."""
     write_forward(builder, half=half, records=not unrecorded(recompute))
     return builder.block("layer forward")
 
@@ -105,8 +106,8 @@ def mlp_out_block(builder: LayerBuilder, recompute: Recompute) -> Block:
 
 
 def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's backward pass, behind the forward operations that it recomputes. A ``half`` of a layer does
-    not recompute by operators."""
+    """The block of the layer's backward pass, or of one ``half`` of it, with the operations of the forward
+    that run again before it. A ``half`` of a layer does not recompute by operators."""
     return _backward(builder, recompute, name="backward", split=False, half=half)
 
 
@@ -138,13 +139,14 @@ def attention_backward_block(builder: LayerBuilder, recompute: Recompute) -> Blo
 
 
 def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The layer's backward pass without weight gradients, which run later (zero-bubble schedules)."""
+    """The block of the layer's backward pass without the gradients of matrices, which run later (zero-bubble
+    schedules)."""
     return _backward(builder, recompute, name="input gradient", split=True)
 
 
 def weight_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The weight gradients of the layer's matrices. Attention has none; norms and biases got theirs in the
-    input gradient."""
+    """The block of the weight gradients of the layer's matrices. The attention core has none, and norms and
+    biases got theirs with the input gradient."""
     local = builder.local
     (moe_weight_grad if local.experts else mlp_weight_grad)(builder)
     attention = builder.of_attention()
@@ -176,7 +178,7 @@ def _backward(
 
 
 def write_forward(
-    builder: LayerBuilder, *, half: Half | None = None, again: bool = False, records: bool = True
+    builder: LayerBuilder, *, half: Half | None, again: bool = False, records: bool = True
 ) -> None:
     """Append the forward pass to ``builder``, or a ``half`` of it; ``again`` where it is recomputed.
     ``records``: autograd records its experts and their router."""
@@ -218,9 +220,9 @@ def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> N
 def write_backward(
     builder: LayerBuilder,
     *,
-    recompute: Recompute = NOTHING,
-    split: bool = False,
-    half: Half | None = None,
+    recompute: Recompute,
+    split: bool,
+    half: Half | None,
 ) -> None:
     """Append the backward pass, last operator first, or a ``half`` of it. ``split`` leaves out the weight
     gradients of matrices."""

@@ -317,7 +317,8 @@ class LayerBuilder:
         return index
 
     def join(self, *indices: int) -> None:
-        """Make the next kernel wait for these ops too."""
+        """Make the next kernel of the compute stream wait for these ops, besides those that it waits for
+        already."""
         self.awaited.update(indices)
 
     def last_kernel(self) -> int:

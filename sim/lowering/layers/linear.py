@@ -89,9 +89,11 @@ def column_forward(
     *,
     cast: bool = True,
 ) -> None:
-    """Y = gather(X) W for each matrix; the input, a norm's output, is quantised and gathered once.
+    """Append Y = gather(X) W for each matrix. The input X, a norm's output, is quantised and gathered once
+    for all.
 
-    ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
+    ``cast``: X comes in 16 bit, and is quantised here unless the norm has done so as it wrote it. Otherwise X
+    is in the GEMMs' type already.
     """
     local, software = builder.local, builder.software
     first, *others = linears
@@ -117,8 +119,8 @@ def column_forward(
 
 
 def _readers(builder: LayerBuilder, linears: tuple[Linear, ...]) -> int:
-    """How many matrices read the same input, each by itself. A software stack that keeps both branches of a
-    gate apart keeps queries, keys and values apart too (Transformers modeling_llama.py)."""
+    """How many GEMMs of their own read the same input. Software that keeps both branches of a gate apart
+    keeps queries, keys and values apart, too (Transformers modeling_llama.py)."""
     apart = builder.local.split_gate and builder.local.gate == 2
     return sum(linear.joined if apart else 1 for linear in linears)
 
@@ -126,8 +128,8 @@ def _readers(builder: LayerBuilder, linears: tuple[Linear, ...]) -> int:
 def _product(
     builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0, weight: bool = True
 ) -> None:
-    """Append a GEMM. ``weight``: one operand is a weight; otherwise (wgrad) both are activations or
-    gradients."""
+    """Append one GEMM, and in front of it the kernels that lay out its operands' scales. ``weight``: one
+    operand is a weight; otherwise (the weight gradient) both are activations or gradients."""
     operators = OPERATORS * linear.joined
     lay_out_scales(builder, gemm, weight=weight)
     builder.kernel(name, gemm, launches=builder.gemm_launches(1), rate=rate, operators=operators)
@@ -145,7 +147,7 @@ def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
 
 
 def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other") -> None:
-    """Y = reduce(X W); ``maker`` says which operation wrote X, which may have quantised it."""
+    """Append Y = reduce(X W). ``maker`` names the operation that wrote X, which may have quantised it."""
     local, software = builder.local, builder.software
     cast_weights(builder, linear.inputs * linear.outputs, 1)
     quantise(builder, local.tokens * linear.inputs, maker=maker)
@@ -215,7 +217,8 @@ def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
 
 
 def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
-    """dX = reduce(dY W^T) alone: with dW deferred, nothing overlaps its reduction."""
+    """Append dX = reduce(dY W^T) alone. Weight gradients are left for later, so that nothing overlaps the
+    reduction."""
     local = builder.local
     _quantise_output_gradients(builder, linears, maker)
     for position, linear in enumerate(linears, 1):
@@ -227,7 +230,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
 
 
 def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
-    """dW = gather(X)^T dY alone, from the stored input and output gradient."""
+    """Append dW = gather(X)^T dY, from the stored input and output gradient."""
     local, software = builder.local, builder.software
     if regathers_input(local, software):
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
@@ -237,13 +240,13 @@ def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> No
 
 
 def row_backward(builder: LayerBuilder, linear: Linear) -> None:
-    """dX = gather(dY) W^T, then dW."""
+    """Append dX = gather(dY) W^T, then dW = X^T dY."""
     row_input_grad(builder, linear)
     row_weight_grad(builder, linear)
 
 
 def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
-    """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
+    """Append dX = gather(dY) W^T. The gathered dY is kept for the weight gradient."""
     local, software = builder.local, builder.software
     quantise(builder, local.norm_tokens * linear.outputs, gradients=True)
     if not local.sequence_parallel:
@@ -257,7 +260,7 @@ def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
 
 
 def row_weight_grad(builder: LayerBuilder, linear: Linear) -> None:
-    """dW = X^T dY alone."""
+    """Append dW = X^T dY, from the stored input and the output gradient that was gathered before."""
     _weight_grad(builder, linear)
 
 

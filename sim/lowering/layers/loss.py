@@ -55,7 +55,8 @@ def loss_forward(builder: LayerBuilder) -> Block:
 
 
 def loss_backward(builder: LayerBuilder) -> Block:
-    """Gradient of the logits, from the probabilities that forward kept; and what is logged of them."""
+    """Append the gradient of the logits, from what forward kept, and behind it the losses and metrics that
+    the trainer logs."""
     local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
     cast = wide + e if software.kernels.logits_fp32 else 0
@@ -118,7 +119,7 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
 
 
 def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
-    """The same for a loss that takes all tokens of a microbatch at once."""
+    """Bytes as of ``logits_bytes`` for a loss that takes all tokens of a microbatch at once."""
     e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that

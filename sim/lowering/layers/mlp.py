@@ -25,7 +25,8 @@ from .recompute import NOTHING, Recompute
 
 
 def mlp_linears(local: LocalShape, software: Software) -> tuple[tuple[Linear, ...], Linear]:
-    """The matrices on the input, both branches of a SwiGLU as one matrix or as two, and the one back."""
+    """The matrices of a dense MLP on this rank: those that read the input (both branches of a gate as one
+    matrix or as two, by the software), and the second one, back to the width of the residual stream."""
     h = local.hidden
     branches = local.gate if software.kernels.split_gate else 1
     first = Linear(name="fc1", inputs=h, outputs=local.ffn * local.gate // branches)
@@ -33,13 +34,14 @@ def mlp_linears(local: LocalShape, software: Software) -> tuple[tuple[Linear, ..
 
 
 def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
-    """From the normed stream, which ``cast`` has to quantise first, to what is added to the residual."""
+    """Append a dense MLP, from the normed residual stream to what is added to it. ``cast``: its input is in
+    16 bit, and is quantised here if the GEMMs take fewer bits."""
     mlp_in_forward(builder, cast=cast)
     mlp_out_forward(builder)
 
 
-def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
-    """The matrices on the input, and the activation."""
+def mlp_in_forward(builder: LayerBuilder, *, cast: bool) -> None:
+    """Append the matrices on the input, quantised first where ``cast`` says so, and the activation."""
     first, _ = mlp_linears(builder.local, builder.software)
     _quantise_weights(builder, *first)
     column_forward(builder, first, cast=cast)
@@ -47,7 +49,8 @@ def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
 
 
 def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
-    """The copies of weights in the GEMMs' type, where no first microbatch has kept them."""
+    """Append the copies of weights in the GEMMs' type, unless those that the first microbatch made are
+    kept."""
     local = builder.local
     if local.recipe and local.weights.made and not builder.software.kernels.caches_mlp_weights:
         weights = sum(linear.inputs * linear.outputs for linear in linears)
@@ -56,7 +59,7 @@ def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
 
 
 def mlp_out_forward(builder: LayerBuilder) -> None:
-    """The matrix back."""
+    """Append the second matrix of the MLP."""
     _, second = mlp_linears(builder.local, builder.software)
     _quantise_weights(builder, second)
     row_forward(builder, second, maker="activation")
@@ -68,10 +71,10 @@ def mlp_backward(
     recompute: Recompute = NOTHING,
     split: bool = False,
 ) -> None:
-    """Gradients of the input and, unless ``split``, of the matrices.
+    """Append the gradients of the input and, unless ``split``, of the matrices.
 
-    Recomputed, it runs again as a checkpoint does: the last GEMM too. The norm before it is run again
-    for the first matrix.
+    An MLP that is recomputed as a module is run again as a checkpoint does, its last GEMM included. Where
+    norms are recomputed, the norm before it is run again, for the gradient of the first matrix.
     """
     if "mlp" in recompute:
         mlp_forward(builder, cast=not norm_quantises(builder.local))
@@ -80,13 +83,14 @@ def mlp_backward(
 
 
 def mlp_out_backward(builder: LayerBuilder, *, split: bool = False) -> None:
-    """Gradients of the matrix back and of its input."""
+    """Append the gradient of the second matrix's input and, unless ``split``, of that matrix."""
     _, second = mlp_linears(builder.local, builder.software)
     (row_input_grad if split else row_backward)(builder, second)
 
 
 def mlp_in_backward(builder: LayerBuilder, *, recompute: Recompute = NOTHING, split: bool = False) -> None:
-    """Gradients of the activation, of the matrices on the input and of the input."""
+    """Append the gradients of the activation and of the input and, unless ``split``, of the matrices on the
+    input; ``recompute`` says whether the norm before them is run again."""
     first, _ = mlp_linears(builder.local, builder.software)
     activation_backward(builder)
     if "layernorm" in recompute:
@@ -95,7 +99,7 @@ def mlp_in_backward(builder: LayerBuilder, *, recompute: Recompute = NOTHING, sp
 
 
 def mlp_weight_grad(builder: LayerBuilder) -> None:
-    """Gradients of the matrices that were put off."""
+    """Append the gradients of the matrices, which a split backward left for later."""
     local, software = builder.local, builder.software
     first, second = mlp_linears(local, software)
     row_weight_grad(builder, second)

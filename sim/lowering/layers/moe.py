@@ -78,7 +78,7 @@ def moe_forward(builder: LayerBuilder, *, replayed: bool = False, records: bool 
     unpermute(builder)
 
 
-def _to_experts(builder: LayerBuilder, *, replayed: bool = False, records: bool = True) -> None:
+def _to_experts(builder: LayerBuilder, *, replayed: bool, records: bool = True) -> None:
     """Append everything up to the arrival of rows: router, permutation, dispatch, and shared experts
     beside it."""
     software = builder.software
@@ -124,7 +124,8 @@ def moe_backward(
     recompute: Recompute = NOTHING,
     split: bool = False,
 ) -> None:
-    """Gradients of the input and, unless ``split``, of the experts' matrices and the router."""
+    """Append the gradients of the layer's input and, unless ``split``, of the matrices of experts and router;
+    first, as far as ``recompute`` says, the forward once more."""
     software = builder.software
     if "moe" in recompute:
         moe_forward(builder)
@@ -143,7 +144,7 @@ def moe_backward(
 
 
 def moe_weight_grad(builder: LayerBuilder) -> None:
-    """Append the deferred gradients of matrices."""
+    """Append the gradients of the matrices of experts and router, which a split backward left for later."""
     local = builder.local
     experts_weight_grad(builder)
     if local_experts(local).shared_ffn:
@@ -206,14 +207,14 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
 
 
 def shared_forward(builder: LayerBuilder) -> None:
-    """The shared experts: an MLP that every token passes."""
+    """Append the shared experts: an MLP that every token passes, whatever its router says."""
     local = builder.local
     if local_experts(local).shared_ffn:
         mlp_forward(builder.on(_shared(local)))
 
 
 def shared_backward(builder: LayerBuilder, *, split: bool) -> None:
-    """Gradients of the shared experts, added to that of the layer's input."""
+    """Append the gradients of the shared experts, added to that of the layer's input."""
     local = builder.local
     if local_experts(local).shared_ffn:
         mlp_backward(builder.on(_shared(local)), split=split)

@@ -64,7 +64,8 @@ def pair_block(
 
 
 def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
-    """Whether there is an exchange to overlap: experts on other ranks."""
+    """Whether the layers of a forward and a backward have an exchange to overlap, which is so where experts
+    are on other ranks."""
     return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 

@@ -72,9 +72,9 @@ def _grouped(local: LocalShape) -> bool:
 def _joins_gradients(builder: LayerBuilder) -> bool:
     """Whether the gradients of Q, K and V are copied into one tensor.
 
-    TransformerEngine's attention writes gradients of interleaved heads into one tensor in that layout, and
-    its split passes this on without a copy; other gradients are joined (TransformerEngine
-    pytorch/attention.py, _SplitAlongDim.backward: noop_ok).
+    TransformerEngine's attention writes gradients of interleaved heads into one tensor in that layout, which
+    the backward of its split passes on without a copy; gradients of any other layout are joined
+    (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok).
     """
     local, kernels = builder.local, builder.software.kernels
     apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)

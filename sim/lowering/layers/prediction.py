@@ -40,7 +40,7 @@ def join_backward(builder: LayerBuilder, *, split: bool) -> None:
 
 
 def join_weight_grad(builder: LayerBuilder) -> None:
-    """The projection's gradient that was put off."""
+    """Append the gradient of the projection, which a split backward left for later."""
     local = builder.local
     column_weight_grad(builder.on(_wide(local)), (_joint(local),))
 

@@ -48,22 +48,23 @@ def seen_by_forward(recompute: Recompute) -> Recompute:
 
 
 def all_but(keep: Iterable[str]) -> Recompute:
-    """A layer is run again but for the operators in ``keep``."""
+    """The recomputation of a whole layer but for the outputs of the operators in ``keep``."""
     return frozenset({"operators", *(f"keep {operator}" for operator in keep)})
 
 
 def by_operators(recompute: Recompute) -> bool:
-    """Whether operators are named, not modules."""
+    """Whether ``recompute`` names operators whose outputs are kept, and not modules that run again."""
     return "operators" in recompute
 
 
 def keeps(recompute: Recompute, operator: str) -> bool:
-    """Whether outputs of that operator are kept, of a layer that is recomputed ``by_operators``."""
+    """Whether outputs of ``operator`` are kept in a layer that is recomputed ``by_operators``."""
     return f"keep {operator}" in recompute
 
 
 def keeps_attention(recompute: Recompute, kernel: str) -> bool:
-    """Whether the output of that attention kernel is kept: torch's lists name fused ones alone."""
+    """Whether the output of the attention kernel ``kernel`` is kept: the lists of torch name fused kernels
+    alone."""
     return keeps(recompute, "attention") and kernel != "unfused"
 
 
@@ -89,5 +90,5 @@ def recomputed_parts(training: Training) -> Recompute:
 
 
 def title(parts: Recompute) -> str:
-    """``full``, ``none``, ``operators``, or the modules' names."""
+    """How results call what is recomputed: ``full``, ``none``, ``operators``, or the names of modules."""
     return "operators" if by_operators(parts) else " and ".join(sorted(parts)) or "none"

@@ -29,7 +29,7 @@ def weights_rows(software: Software) -> bool:
 
 
 def weights_rows_at_home(software: Software) -> bool:
-    """Whether rows are weighted when they are home."""
+    """Whether torch weights rows after exchanges have brought them home."""
     return _by_dispatcher(software, "alltoall")
 
 
@@ -48,7 +48,8 @@ def kept_weighted_rows(local: LocalShape, software: Software) -> float:
 
 
 def weight_rows_at_home(builder: LayerBuilder) -> None:
-    """Append casts and the product of rows that are home."""
+    """Append the product of rows that exchanges have brought home with their routing weights, in FP32, and
+    the casts of rows before and after it."""
     if not weights_rows_at_home(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
@@ -58,14 +59,15 @@ def weight_rows_at_home(builder: LayerBuilder) -> None:
 
 
 def weight_rows_at_home_again(builder: LayerBuilder) -> None:
-    """What the gradient of weighted rows reads: these in FP32."""
+    """Append the recomputation of what the gradient of routing weights reads: the rows in FP32."""
     elements, issued = _elements_sent(builder.local), STRIDED["cast to FP32"]
     size = elements * (builder.local.element_bytes + 4)
     builder.memory("rows in FP32 again", size, instructions=issued * elements)
 
 
 def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
-    """Append the gradients of casts, rows and weights."""
+    """Append the backward of ``weight_rows_at_home``: casts, and the gradients of rows and of routing
+    weights."""
     if not weights_rows_at_home(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
@@ -88,7 +90,7 @@ def weight_rows_of_experts(builder: LayerBuilder) -> None:
 
 
 def weight_rows_of_experts_backward(builder: LayerBuilder) -> None:
-    """Append the gradients of rows and weights."""
+    """Append the gradients of the experts' output rows and of the routing weights."""
     if not weights_rows_of_experts(builder.software):
         return
     elements, e = _elements_received(builder.local), builder.local.element_bytes

@@ -146,12 +146,13 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
 
 
 def _head_cast(local: LocalShape) -> float:
-    """The head's matrix as ``_weight_casts`` has those of layers."""
+    """Bytes of the head's matrix in 16 bit, which is kept for backward as the casts of layers' matrices are
+    (``_weight_casts``)."""
     return float(local.keeps_casts * local.hidden * local.vocabulary * local.element_bytes)
 
 
 def _gathered(local: LocalShape, software: Software) -> float:
-    """Inputs of column-parallel layers."""
+    """Bytes of the gathered inputs of column-parallel layers."""
     return local.norm_bytes if regathers_input(local, software) else local.hidden_bytes
 
 
@@ -336,21 +337,23 @@ def _heads_to_be_normed(local: LocalShape, software: Software) -> float:
 
 
 def _copied(local: LocalShape) -> float:
-    """K and V beside those that attention reads. Where queries share heads, each is copied by itself."""
+    """Bytes of the copies of K and V beside those that attention reads. Where queries share heads, each is
+    copied by itself."""
     if local.kv_heads != local.heads:
         return 0.0
     return float(local.tokens * (local.qkv_width - local.attention_width) * local.element_bytes)
 
 
 def _repeated(local: LocalShape) -> float:
-    """What K and V take more where each query head has its own copy of those that it shares."""
+    """Bytes by which K and V grow where each query head has its own copy of the heads that it shares."""
     if local.latent:
         return 0.0
     return float(local.tokens * (3 * local.attention_width - local.qkv_width) * local.element_bytes)
 
 
 def _mlp(local: LocalShape, silu: int, small: bool) -> dict[str, float]:
-    """``small``: the activation's input is quantised too while it waits."""
+    """Bytes that an MLP keeps, by what they are. ``small``: the input of its activation is kept quantised,
+    too."""
     wide = float(local.tokens * local.ffn * local.element_bytes)
     narrow = local.stored_bytes / local.element_bytes
     return {"branches": wide * (local.gate + silu) * (narrow if small else 1), "product": wide * narrow}

@@ -32,7 +32,7 @@ def peak_of_order(
     sizes: ActivationBytes,
     buffers: Mapping[int, Buffers],
     *,
-    unusable: float = 0.0,
+    unusable: float,
 ) -> Most:
     """The peak of a rank that runs the actions of ``order``, none of which are pairs. ``Peak.at_s`` is not
     known."""

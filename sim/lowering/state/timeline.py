@@ -243,7 +243,8 @@ def _moments(
 
 
 def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool, paired: bool) -> None:
-    """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
+    """Add to ``held`` the bytes that an action takes as it starts; ``first``: it is the first forward of its
+    stage, or the first backward."""
     own = one.own
     if span.kind == "F":
         held.activations += one.layer if paired else one.kept

@@ -23,7 +23,8 @@ from ..layers.norms import norm, norm_backward
 
 
 def embedding_forward(builder: LayerBuilder) -> Block:
-    """Look the tokens up, reduce over TP, add positions, drop out."""
+    """Append the look-up of the tokens, its reduction over TP, the addition of positions, and dropout.
+    Returns the block."""
     local = builder.local
     if builder.software.kernels.one_hot_embedding:
         builder.memory("one-hot rows", local.tokens * local.vocabulary * local.element_bytes)
@@ -41,7 +42,8 @@ def embedding_forward(builder: LayerBuilder) -> Block:
 
 
 def embedding_backward(builder: LayerBuilder) -> Block:
-    """Scatter the gradients into a dense table gradient and add that to the main gradient."""
+    """Append what scatters the gradients of rows into a dense gradient of the table, and adds that to the
+    main gradient. Returns the block."""
     local = builder.local
     if local.dropout:
         builder.memory("embedding dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
@@ -61,7 +63,7 @@ def embedding_backward(builder: LayerBuilder) -> Block:
 
 
 def head_forward(builder: LayerBuilder) -> Block:
-    """Final norm and logits."""
+    """Append the final norm and the GEMM of the logits. Returns the block."""
     norm(builder)
     if (chunks := _chunks(builder)) > 1:
         cast_weights(builder, builder.local.hidden * builder.local.vocabulary, 1)
@@ -73,7 +75,7 @@ def head_forward(builder: LayerBuilder) -> Block:
 
 
 def head_backward(builder: LayerBuilder) -> Block:
-    """Gradients of the head and of the final norm."""
+    """Append the gradients of the head, of its input and of the final norm. Returns the block."""
     if (chunks := _chunks(builder)) > 1:
         _chunks_input_grad(builder, chunks)
         _chunks_weight_grad(builder, chunks)
@@ -94,7 +96,7 @@ def head_input_grad(builder: LayerBuilder) -> Block:
 
 
 def head_weight_grad(builder: LayerBuilder) -> Block:
-    """The head's own gradient."""
+    """Append the gradient of the head's own weight. Returns the block."""
     if (chunks := _chunks(builder)) > 1:
         _chunks_weight_grad(builder, chunks)
     else:
@@ -110,7 +112,7 @@ def _chunks(builder: LayerBuilder) -> int:
 
 
 def _chunk(builder: LayerBuilder) -> LocalShape:
-    """The rows of one chunk."""
+    """The local shape of the rows of one chunk."""
     local = builder.local
     return local.here.with_(sequence=-(-local.tokens // _chunks(builder)))
 
@@ -121,13 +123,14 @@ def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> 
 
 
 def _chunks_input_grad(builder: LayerBuilder, chunks: int) -> None:
-    """Gradients of each chunk's rows."""
+    """Append the gradients of the rows of each chunk."""
     _in_chunks(builder, "logits dgrad", _head(builder).input_grad(_chunk(builder)), chunks)
     cast_row_gradients(builder, 1, 0)
 
 
 def _chunks_weight_grad(builder: LayerBuilder, chunks: int) -> None:
-    """Gradients of the matrix by each chunk, which are added to those of others before: r 2 w 1.
+    """Append the gradient of the head's matrix by each chunk, added to that of the chunks before: two tensors
+    as large as the matrix are read and one is written.
 
     linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py, grad_weight; autograd's accumulation in
     torchtitan's ChunkedCELoss and TRL's chunked_nll.

@@ -36,7 +36,8 @@ def iteration(rows: int, columns: int) -> tuple[Gemm, Gemm, Gemm]:
 
 
 def parted_iteration(whole: int, part: int) -> tuple[Gemm, Gemm, Gemm]:
-    """GEMMs of one iteration where a rank holds a ``part`` of one side; they run along the ``whole``."""
+    """The GEMMs of one iteration where a rank holds ``part`` of one side of the matrix; they run along the
+    ``whole`` other side."""
     return (
         Gemm(m=whole, n=whole, k=part),
         Gemm(m=whole, n=whole, k=whole, accumulate=True),
@@ -47,9 +48,10 @@ def parted_iteration(whole: int, part: int) -> tuple[Gemm, Gemm, Gemm]:
 def newton_schulz_work(
     products: tuple[Gemm, ...], elements: int, calls: int, seconds: Callable[[Gemm | MemoryBound], float]
 ) -> Compute:
-    """All iterations over one matrix after the other: ``calls`` of them of so many ``elements`` each.
+    """One op for all iterations over several matrices, one after the other: ``calls`` of them, each of so
+    many ``elements``.
 
-    ``products`` are those of all iterations.
+    ``products`` are the GEMMs of all iterations of one matrix.
     """
     scaling = MemoryBound(hbm_bytes=float(SCALING_BYTES * elements), launches=SCALING_LAUNCHES)
     each_s = seconds(scaling) + sum(seconds(product) for product in products)

@@ -60,12 +60,12 @@ def write_optimizer(
     *,
     update: Callable[[ProgramBuilder], None],
     norm: Transfer | None,
-    offload: Offload | None = None,
-    sent: bool = False,
-    skips: bool = False,
-    check_s: float = 0.0,
+    offload: Offload | None,
+    sent: bool,
+    skips: bool,
+    check_s: float,
 ) -> None:
-    """Gradient norm, then the ``update`` and what follows it.
+    """Append the gradient norm, then the ``update`` and what follows it.
 
     ``norm`` reduces the gradient norm over all ranks: there the pipeline meets.
     Without it each rank updates by itself and the norm is checked later (post-validation), or never.

@@ -287,7 +287,8 @@ def _largest(tried: Callable[[int], Tried], sizes: Sequence[int]) -> int | None:
 
 
 def _last_good(good: Callable[[int], bool], values: Sequence[int]) -> int:
-    """The last good value, found by bisection; the first is known to be good."""
+    """The last of ``values`` that is good, found by bisection: all before it are good, and the first is known
+    to be."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2

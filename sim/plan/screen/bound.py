@@ -125,7 +125,8 @@ class BoundScreen:
         return forward_s, back_s, host_s
 
     def _in_turn(self, draft: Scenario, row: int) -> bool:
-        """Whether all ranks run their actions one after the other, in steps that begin and end together."""
+        """Whether the ranks of a layout run all their actions one after the other, in steps that begin and
+        end together."""
         schedule = schedule_named(draft.schedule)
         if schedule.two_way or schedule.weight_versions is not None or runs_pairs(draft):
             return False

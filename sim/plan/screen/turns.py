@@ -66,7 +66,7 @@ def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
 
 
 def _while(steps: Iterable[Step], kind: ActionKind) -> list[int]:
-    """The stages of the leading steps that are of this kind."""
+    """The stages of the ``steps`` up to the first that is of another ``kind``."""
     stages: list[int] = []
     for step in steps:
         if not isinstance(step, Action) or step.kind is not kind:

@@ -119,13 +119,14 @@ class Findings:
         return ranked.best[0] if ranked.best else None
 
     def _most_of(self, few: list[int]) -> int:
-        """How many of them are replayed."""
+        """The most layouts of an alternative that are replayed, given its ``few`` first ones: one where
+        bounds by actions tell which is the best, else LOSERS_REPLAYED."""
         search = self.search
         told = few and search.floor_s[self._first_of(few)]
         return 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
 
     def _first_of(self, few: list[int]) -> int:
-        """The first of them by its bound."""
+        """The layout of a ``few`` that has the least bound."""
         return min(few, key=lambda i: (float(self.search.bound[i]), i))
 
     def _loses(self, few: list[int], best: float) -> bool:
@@ -133,7 +134,8 @@ class Findings:
         return bool(few) and self.search.loses(self._first_of(few), best)
 
     def _asked_of(self, few: list[int]) -> list[int]:
-        """Those that are, as far as bounds tell: the first, and whose bounds are so near that it may lose."""
+        """Which of the ``few`` layouts of an alternative are replayed, as far as bounds tell: the first, and
+        others whose bounds are so near that the first may lose to them."""
         bound = self.search.bound
         turns = sorted(few, key=lambda i: (float(bound[i]), i))[: self._most_of(few)]
         return [i for i in turns if NEAR * bound[i] < bound[turns[0]]]
@@ -327,7 +329,7 @@ class Findings:
         return layouts.settings(least), peak, capacity
 
     def told(self, timing: dict[str, float]) -> LayoutPlan:
-        """The plan."""
+        """Everything that was found, as the plan that people get; ``timing`` is in seconds."""
         search, layouts, bounds = self.search, self.among.layouts, self.among.bounds
         known = search.judging.known
         return LayoutPlan(

@@ -24,21 +24,22 @@ AT_ONCE = 4
 
 
 class Replicated(NamedTuple):
-    """Seconds of one replication: on the wall clock, and those that count."""
+    """Seconds of one replication: all of them on the wall clock, and those that count as useful."""
 
     wall_s: float
     useful_s: float
 
 
 class Weeks(NamedTuple):
-    """The weeks of a layout with healthy steps of ``step_s``: of one ``replication``."""
+    """A replication of the weeks of a layout: its healthy step takes ``step_s``, and ``replication`` is the
+    number that its random draws follow from."""
 
     step_s: float
     replication: int
 
 
 def campaign_of(scenario: Scenario, step_s: float) -> CampaignPlan:
-    """The weeks of a layout whose healthy step takes ``step_s``."""
+    """The campaign of a scenario (weeks with faults) whose healthy step takes ``step_s``."""
     from ...reliability.planning.blocks import blocks_of
     from ...reliability.planning.build_plan import build_plan
     from ...scenario.checked import checked_campaign
@@ -71,7 +72,7 @@ far as they are asked for."""
 
 
 def here(scenario: Scenario, step_s: float, numbers: Iterable[int]) -> Generator[Replicated, None, None]:
-    """Replications by this process."""
+    """Replications ``numbers`` of a scenario's weeks, simulated one after the other by this process."""
     replicated = Campaigns()
     for number in numbers:
         yield replicated(scenario, Weeks(step_s, number))

@@ -143,7 +143,8 @@ class OnRay(Generic[Task, Done]):
             self._ray.shutdown()
 
     def _most(self) -> int:
-        """Tasks in flight; a node may have joined meanwhile."""
+        """The most tasks in flight: ``jobs``, or one more than AHEAD for each core that the cluster has by
+        now, since nodes may have joined."""
         return self.jobs or AHEAD * self._cores() + 1
 
     def _cores(self) -> int:
@@ -183,7 +184,7 @@ class OnRay(Generic[Task, Done]):
         return done
 
     def _if_any(self, reference: Any) -> list[Done]:
-        """The result of a task that nobody waits for; none of one that failed."""
+        """The result of a task that nobody waits for, in a list, which is empty where the task failed."""
         from ray.exceptions import RayError
 
         try:

@@ -154,7 +154,7 @@ def _emission(framework: str | None, version: str | None) -> Emission | None:
     return Emission(framework=framework, version=version)
 
 
-def scenario_from(source: str | Path | Mapping[str, Any] | Scenario, changes: Changes = ()) -> Scenario:
+def scenario_from(source: str | Path | Mapping[str, Any] | Scenario, changes: Changes) -> Scenario:
     """A scenario by name, file or mapping, or one that is there, with changes."""
     if isinstance(source, str | Path | Mapping):
         return load_scenario(source, changes)

@@ -180,7 +180,7 @@ class LayoutSearch:
                 bound[i] = self.bound_s[i] * self._weights[i]
 
     def _heavier(self, i: int) -> list[int]:
-        """Those of which a layout is the lighter one."""
+        """The layouts of which layout ``i`` is the lighter one: the same without recomputation."""
         heavier, lighter = self._by_lighter
         begin, end = np.searchsorted(lighter, [i, i + 1])
         found: list[int] = heavier[begin:end].tolist()
@@ -188,7 +188,8 @@ class LayoutSearch:
 
     @cached_property
     def _by_lighter(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Open layouts that have a lighter one, in the order of these; and these."""
+        """Two arrays in one order, that of lighter layouts: layouts which may be proposed and have a lighter
+        one, and the lighter ones."""
         lighter = self.among.layouts.lighter
         heavier = np.flatnonzero(self.open & (lighter != np.arange(len(lighter))))
         heavier = heavier[np.argsort(lighter[heavier], kind="stable")]
@@ -219,7 +220,8 @@ class LayoutSearch:
         return any(self.floor_s.get(j) for j in (i, self.lighter(i)))
 
     def lighter(self, i: int) -> int:
-        """The layout whose bound by actions is one of layout ``i``, too; ``i`` itself where there is none."""
+        """The layout without recomputation whose bound by actions holds for layout ``i``, too; ``i`` itself
+        where there is none."""
         return int(self.among.layouts.lighter[i])
 
     def _tightened(self, numbers: Sequence[int]) -> list[float]:
@@ -227,7 +229,7 @@ class LayoutSearch:
         return [float(self.bound[i]) for i in numbers]
 
     def only(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
-        """Which of all layouts are among these."""
+        """A mask over all layouts that holds for the given ones."""
         found = np.zeros(len(self.bound), dtype=bool)
         found[list(numbers)] = True
         return found
@@ -248,7 +250,7 @@ class LayoutSearch:
 
     @property
     def _first(self) -> list[int]:
-        """The scenario's own layout, where it is among those that may be proposed."""
+        """The scenario's own layout, which is judged first, where it is among those that may be proposed."""
         own = self.among.layouts.own
         return [own] if own is not None and bool(self.open[own]) else []
 
@@ -314,7 +316,8 @@ class LayoutSearch:
         self.judging.later_least = [*numbers]
 
     def _begin(self, sure: Sequence[int]) -> None:
-        """The first is first all the same, so that there is a best one for whoever interrupts."""
+        """Begin with the first layout although others may be judged at once, so that there is a best one for
+        a user who interrupts."""
         self.judging.soon = [*sure[:1], *self._longest_first(sure[1:])]
 
     def _longest_first(self, numbers: Iterable[int]) -> list[int]:

@@ -172,7 +172,7 @@ class Local(Generic[Task, Done]):
 
 
 class Left(Enum):
-    """Stands in place of the result of a task that was left undone."""
+    """Stands in place of the result of a task that was left undone, because nobody waited for it any more."""
 
     LEFT = "left"
 
@@ -198,8 +198,8 @@ _function: Callable[[Any], Any] | None = None
 
 
 def _begin_worker(function: Callable[[Any], Any], left: mmap.mmap) -> None:
-    """Ctrl-C is for the process that started this one, which prints what it has and ends it. What that one
-    has made is not looked through for what may go, and so not copied."""
+    """Prepare a forked worker: Ctrl-C is left to its parent, which prints what it has and ends the worker;
+    and objects that the parent made are kept from garbage collection, which would copy their memory."""
     global _function, _left
     gc.freeze()
     _function, _left = function, left
@@ -223,7 +223,7 @@ def _work(task: Any, mark: int) -> Any:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """Do not wait for what nobody wants any more."""
+    """End a pool without waiting for tasks that nobody wants any more."""
     processes = [*(getattr(pool, "_processes", None) or {}).values()]
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:

@@ -34,7 +34,7 @@ CASES: tuple[Callable[[], Iterator[CaseVerdict]], ...] = (
 )
 
 
-def run_cases(slowdowns: Mapping[str, float], progress: Progress | None = None) -> list[CaseVerdict]:
+def run_cases(slowdowns: Mapping[str, float], progress: Progress | None) -> list[CaseVerdict]:
     """Every row; some minutes. ``slowdowns`` are those of case 15, by the name of the log."""
     say = progress or (lambda _: None)
     rows: list[CaseVerdict] = []

@@ -161,7 +161,7 @@ def parts_of(done: Sequence[Outcome]) -> tuple[list[float], list[float]]:
     return [one.seconds["useful"] for one in done], [one.wall_s for one in done]
 
 
-def all_worths(study: Study, progress: Progress | None = None) -> list[Worth]:
+def all_worths(study: Study, progress: Progress | None) -> list[Worth]:
     """Every kind of fault and every mitigation, each by what it gains; bounds come last."""
     faults = fault_variants(study.plan, list(study.counts("failures")))
     variants = [*faults, *mitigation_variants(study)]

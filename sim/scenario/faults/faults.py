@@ -59,16 +59,16 @@ MOST_A_DAY = 86400.0
 """Failures of one unit: one a second. A unit that fails more often never works."""
 
 
-def check_magnitudes(kind: FaultKind, given: Magnitude, where: str) -> None:
+def check_magnitudes(kind: FaultKind, given: Magnitude) -> None:
     """ValueError for a magnitude that the kind does not take."""
     wrong = [key for key in MAGNITUDES if getattr(given, key) is not None and key not in kind.keys]
     if wrong:
         over = kind.effect in ("crash", "hang") and kind.swapped == "none"
         known = ", ".join((*kind.keys, *(() if over else ("duration",)))) or "at alone"
-        raise ValueError(f"{where}{kind.name} takes no {wrong[0]}; it takes {known}")
+        raise ValueError(f"{kind.name} takes no {wrong[0]}; it takes {known}")
     if given.cv is not None and given.cv > MOST_CV:
         raise ValueError(
-            f"{where}cv: {given.cv:g} is more than {MOST_CV}: some hosts would take twice as long; "
+            f"cv: {given.cv:g} is more than {MOST_CV}: some hosts would take twice as long; "
             "jitter is a few hundredths, and a host that is slower by more is a gpu_throttle"
         )
 
@@ -166,7 +166,7 @@ class Event(Magnitude):
         if self.at is not None and self.at_step is not None:
             raise ValueError("give at or at_step, not both")
         kind = get_kind(self.kind)
-        check_magnitudes(kind, self, "")
+        check_magnitudes(kind, self)
         check_duration(kind, self.duration)
         where = self.where
         if where.scope not in kind.scopes:
@@ -228,7 +228,7 @@ class Process(Magnitude):
             raise ValueError("exactly one of rate_per_unit_day, mtbf and prevalence says how often")
         if self.prevalence is not None and kind.effect != "slow":
             raise ValueError(f"prevalence is a lasting state, and {kind.name} is an event; give a rate")
-        check_magnitudes(kind, self, "")
+        check_magnitudes(kind, self)
         check_duration(kind, self.duration)
         return self
 

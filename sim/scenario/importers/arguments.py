@@ -73,8 +73,8 @@ class Launch:
 def launch_of(
     file: SourceFile,
     given: Mapping[str, str],
-    others: Mapping[str, str] | None = None,
-    documents: Mapping[str, Mapping[str, Any]] | None = None,
+    others: Mapping[str, str] | None,
+    documents: Mapping[str, Mapping[str, Any]] | None,
 ) -> Launch:
     """The launch that a shell script or a list of arguments says.
 

@@ -122,7 +122,7 @@ def _megatron(settings: Settings, launch: Launch, config: SourceFile | None) -> 
     gpus = world_size(settings, launch.nodes, launch.per_node, launch.world)
     megatron = Megatron(version=(2, 5), shown="as in Megatron-DeepSpeed")
     refuse_strangers(settings, megatron)
-    put_model(settings, megatron)
+    put_model(settings)
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, launch.environment)
     blocking = launch.environment.get("CUDA_LAUNCH_BLOCKING")

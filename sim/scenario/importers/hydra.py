@@ -28,7 +28,7 @@ _RESOLVERS: Mapping[str, Callable[[float, float], float]] = {
 }
 
 
-def resolved(document: Any, environment: Mapping[str, str] | None = None) -> Any:
+def resolved(document: Any, environment: Mapping[str, str] | None) -> Any:
     """The document with its references put in; a reference to nothing stays open, by its text."""
     return _walk(document, document, (), environment or {})
 

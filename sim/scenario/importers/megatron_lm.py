@@ -155,7 +155,7 @@ def read_megatron(job: ImportJob) -> Imported:
         settings.refuse_if(name, why)
     nodes, per_node, world = (launch.nodes, launch.per_node, launch.world) if launch else (None, None, None)
     gpus = world_size(settings, nodes, per_node, world)
-    put_model(settings, megatron)
+    put_model(settings)
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, environment)
     put_machine(settings)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .megatron_version import Megatron
 from .settings import Settings
 from .vocabulary import vocabulary_of
 
@@ -18,7 +17,7 @@ NULL_TOKENIZERS = ("nulltokenizer", "nullmultimodaltokenizer")
 MOST_LAYERS = 100_000
 
 
-def put_model(settings: Settings, megatron: Megatron) -> None:
+def put_model(settings: Settings) -> None:
     """Put the block ``model``."""
     draft = settings.draft
     _refuse_other_models(settings)

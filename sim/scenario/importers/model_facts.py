@@ -12,9 +12,7 @@ from .settings import Settings
 from .sources import SourceFile
 
 
-def put_named_model(
-    settings: Settings, name: str | None, origin: str, files: tuple[SourceFile, ...] = ()
-) -> bool:
+def put_named_model(settings: Settings, name: str | None, origin: str, files: tuple[SourceFile, ...]) -> bool:
     """Put a model by what is given, a config.json among the files, or a name; asks where nothing says it."""
     draft = settings.draft
     given = settings.given.get("model")

@@ -100,7 +100,7 @@ def read_nemo(job: ImportJob) -> Imported:
     nodes, devices = (settings.found.pop(name, None) for name in ("trainer.num_nodes", "trainer.devices"))
     gpus = world_size(settings, nodes, devices)
     megatron = Megatron(version=(4, 9), shown=f"as in NeMo {draft.version}")
-    put_model(settings, megatron)
+    put_model(settings)
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, {})
     _bucket(settings)

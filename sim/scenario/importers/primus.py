@@ -153,7 +153,7 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
     megatron = Megatron(version=(4, 14), shown="as in Primus")
     gpus = world_size(settings, None, None)
     if "num_layers" in settings.found:
-        put_model(settings, megatron)
+        put_model(settings)
     else:
         _put_preset(settings, model, job)
     _windows(settings)
