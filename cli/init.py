@@ -76,8 +76,8 @@ def init(
     models, presets = model_names(), software_names()
     model = model or _asked(f"Model ({_some(models)}, or a config.json)", "llama3-8b", _known_model)
     gpu = gpu_called(gpu) if gpu else _asked(f"GPU ({_some(gpu_names())})", "H100-SXM5-80GB", gpu_called)
-    gpus = gpus or _asked("How many GPUs", 8, _count)
-    seq_length = seq_length or _asked("Tokens of a sequence", 8192, _count)
+    gpus = gpus or _asked("How many GPUs", "8", _count)
+    seq_length = seq_length or _asked("Tokens of a sequence", "8192", _count)
     software = software or _asked(f"Software ({_some(presets)})", "megatron-core-2025", _known_software)
     document = _document(model, gpu, gpus, seq_length, software, interconnect)
     with progress() as status:
@@ -88,8 +88,11 @@ def init(
     typer.echo(f"next: stepsim run {out}; stepsim plan {out}")
 
 
-def _asked(question: str, default: T, known: Callable[[str], T]) -> T:
-    """The answer as ``known`` returns it; asked again, with the reason, where that raises a ValueError."""
+def _asked(question: str, default: str, known: Callable[[str], T]) -> T:
+    """The answer as ``known`` returns it; asked again, with the reason, where that raises a ValueError.
+
+    An empty answer is the default, which is text since ``known`` reads it as it reads what was typed.
+    """
 
     def checked(answer: str) -> T:
         try:

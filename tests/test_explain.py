@@ -50,6 +50,9 @@ def test_a_slower_machine_is_told_by_its_parts(tmp_path: Path) -> None:
     assert parts["GEMM"] == pytest.approx(0.0, abs=1e-6)
     assert min(parts, key=lambda name: parts[name]) in ("exposed dp", "exposed pp", "waiting")
     assert "<svg" in picture.read_text()
+    first = command("explain", trace, scenario, *slower[:2]).splitlines()[1]
+    shorter = 1 - found["step_s"] / found["predicted_step_s"]
+    assert first.endswith(f"; measured is {100 * shorter:.1f} % shorter")
 
 
 def test_a_kernel_that_prepares_a_message_is_no_message(tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ OWN_NETWORK = {"name": "my-network", "rate": "200 Gb/s", "nics_per_node": 4}
         ("nanotron", "llama3-8b-h100", {"cluster.gpu": OWN_GPU, "cluster.interconnect": OWN_NETWORK}),
         ("megatron-bridge", "llama3-70b-h100", {}),
         ("deepspeed", "nemotron4-15b-h100", {}),
+        ("deepspeed", "llama2-7b-h100", {"parallelism.zero": 2}),
+        ("deepspeed", "llama2-7b-h100", {"parallelism.zero": 3}),
         ("nanotron", "llama3-8b-h100", {}),
         ("torchtitan", "llama3-8b-h100", {"parallelism.zero": 3, "model": "llama3-8b"}),
     ],

@@ -74,6 +74,14 @@ def test_init_asks_for_what_is_not_given(tmp_path: Path) -> None:
     )
 
 
+def test_empty_answers_are_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    answer = CliRunner().invoke(app, ["init", "-o", str(path)], input="\n\n\n\n\n")
+    assert answer.exit_code == 0, answer.output
+    scenario = stepsim.load_scenario(path)
+    assert (scenario.cluster.gpus, scenario.training.seq_length) == (8, 8192)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -12,17 +12,21 @@ from typing import cast
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from schedule_shapes import goldens, parse, schedules_and_shapes
 
 from stepsim.schedules.orders.action import Action, ActionKind, Overlap, actions_of
 from stepsim.schedules.orders.schedule import Costs, Schedule, Shape, two_way_placement
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.report.drawing import palette
+from stepsim.sim.report.drawing.svg import text_width
 from stepsim.sim.report.schedules.compare import ComparisonShape, entries
 from stepsim.sim.report.schedules.compare_picture import comparison_svg, drawn_ranks
 from stepsim.sim.report.schedules.lanes import lanes
 from stepsim.sim.report.schedules.picture import NOTES, schedule_svg
 from stepsim.sim.report.schedules.timed import TimedSchedule, timed, timed_table
+from stepsim.sim.report.timeline.legend import GAP
 from stepsim.sim.report.timeline.page import LEFT, RIGHT, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,6 +169,18 @@ def test_pairs_are_outlined_as_one(shared: Path) -> None:
             for x, y, width, _ in found
         )
     assert "forward and backward run as one" in words(svg)
+
+
+def test_words_of_a_legend_end_before_the_next_swatch_in_every_font() -> None:
+    """DejaVu Sans is the widest that browsers take where none of the fonts that a picture names is there."""
+    wide = FontProperties(family="DejaVu Sans")
+    asked = ComparisonShape(ranks=4, microbatches=8)
+    svg = comparison_svg(entries([get("dualpipev"), get("zb-v")], asked), asked)
+    found = [text for text in ET.fromstring(svg).iter(f"{SVG}text") if text.attrib.get("font-size") == "12"]
+    assert len(found) > 4
+    for text in found:
+        drawn = TextPath((0.0, 0.0), str(text.text), size=12, prop=wide).get_extents().width
+        assert drawn < text_width(str(text.text), 12) + GAP, text.text
 
 
 def test_both_ways_have_their_own_shade(shared: Path) -> None:

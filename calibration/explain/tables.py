@@ -34,7 +34,8 @@ def sentences(found: Explained) -> Iterator[str]:
     yield f"{of} of {ranks} rank{'s' if ranks > 1 else ''}: {seconds(found.step_s)}"
     if found.predicted_step_s is not None:
         change = found.step_s / found.predicted_step_s - 1
-        yield f"predicted: {seconds(found.predicted_step_s)} ({change:+.1%} measured beyond it)"
+        way = "longer" if change >= 0 else "shorter"
+        yield f"predicted: {seconds(found.predicted_step_s)}; measured is {percent(abs(change))} {way}"
     if found.machines is not None:
         traced, foretold = found.machines
         yield f"not the same machine: the trace is of {traced}, the scenario of {foretold}"

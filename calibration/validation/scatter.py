@@ -36,7 +36,7 @@ def scatter_svg(report: Report) -> str:
     with chart.canvas(COLUMNS * PANEL, HEAD + lines * (PANEL + GAP)) as figure:
         panels = list(figure.subplots(lines, COLUMNS, squeeze=False).flat)
         for panel, (source, rows) in zip(panels, sorted(sources.items()), strict=False):
-            _axes(panel, _span(rows), f"{source}, {len(rows)} rows")
+            _axes(panel, _span(rows), f"{source}, {len(rows)} row{'s' if len(rows) > 1 else ''}")
             for trust in reversed(COLOURS):  # high trust lies on top
                 _dots(panel, [row for row in rows if row.case.trust == trust], COLOURS[trust])
         for panel in panels[len(sources) :]:

@@ -217,7 +217,8 @@ def _map(panel: Axes, sweep: FieldSweep, fields: Sequence[str]) -> None:
     columns = [_text(value) for value in sweep.axes[second]]
     chart.slanted(panel, columns, max(COLUMN, (WIDTH - SIDES) / len(columns)))
     chart.named(panel.yaxis, [_text(value) for value in sweep.axes[first]])
-    panel.set(xlabel=second, ylabel=first, title="step time, and tokens/s per GPU; grey does not fit")
+    best = "the most that fits is framed, " if top else ""
+    panel.set(xlabel=second, ylabel=first, title=f"step time, and tokens/s per GPU: {best}grey does not fit")
     panel.set_ylim(len(sweep.axes[first]) - 0.5, -0.5)
     panel.set_xlim(-0.5, len(sweep.axes[second]) - 0.5)
     panel.grid(visible=False)

@@ -16,6 +16,8 @@ from .boxes import Track
 SIZE = 12.0
 LINE = 20.0
 SWATCH = 14.0
+GAP = 20.0
+"""Pixels between the words of an entry, as wide as they are estimated, and the next swatch."""
 _OUTLINE: dict[str, float | str] = {"stroke": palette.GRID, "stroke_width": 0.8}
 
 
@@ -30,7 +32,7 @@ class LegendEntry:
 
     @property
     def width(self) -> float:
-        return SWATCH * max(1.0, len(self.fills) * 0.6) + 6 + text_width(self.words, SIZE) + 20
+        return SWATCH * max(1.0, len(self.fills) * 0.6) + 6 + text_width(self.words, SIZE) + GAP
 
 
 def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -> tuple[LegendEntry, ...]:

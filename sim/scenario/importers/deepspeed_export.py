@@ -12,13 +12,6 @@ from .importer import Exporter
 from .megatron_lm_export import options_of
 from .trainer_export import TRAINER, write_trainer, zero_of
 
-_LATER = (
-    "use_distributed_optimizer",
-    "data_parallel_sharding_strategy",
-    "use_megatron_fsdp",
-    "recompute_granularity",
-)
-
 
 def write_script(scenario: Scenario, _version: str | None) -> str:
     """The script, of the Trainer where the run was read from one; it is of any version."""
@@ -31,7 +24,8 @@ def write_script(scenario: Scenario, _version: str | None) -> str:
     }  # fmt: skip
     if training.precision in ("bf16", "fp16"):
         document[training.precision] = {"enabled": True}
-    options = [(name, value) for name, value in options_of(scenario, (2, 5)) if name not in _LATER]
+    later = "recompute_granularity"  # an option of later versions of Megatron-LM
+    options = [one for one in options_of(scenario, (2, 5), sharding=False) if one[0] != later]
     # The attention of later versions is an option of this fork, too.
     options += [("use_flash_attn", True)] if software.kernels.attention == "fa2" else []
     options += [("swiglu", True)] if scenario.model.mlp == "swiglu" else []

@@ -54,7 +54,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
     except ScenarioError as error:
         raise ScenarioError([_refusal(one.path, one.message, framework) for one in error.problems]) from None
     problems = [
-        _refusal(path, f"{_shown(said)} reads back as {_shown(back)}", framework)
+        _refusal(path, f"the scenario has {_shown(said)}, and its file means {_shown(back)}", framework)
         for path, said, back in differences(scenario, read)
     ]
     if problems:

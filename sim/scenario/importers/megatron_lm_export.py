@@ -84,11 +84,15 @@ def version_for(scenario: Scenario) -> str:
     return PRESETS.get(scenario.software.name, "HEAD")
 
 
-def options_of(scenario: Scenario, version: Version) -> Options:
-    """Options by plain name; those that the version has not are left out, for the reading back to tell."""
+def options_of(scenario: Scenario, version: Version, *, sharding: bool = True) -> Options:
+    """Options by plain name; those that the version has not are left out, for the reading back to tell.
+
+    Without ``sharding`` none says what replicas share: DeepSpeed's forks have that in a file of DeepSpeed's.
+    """
     options = [
         *_model(scenario, version),
         *_layout(scenario, version),
+        *(_sharding(scenario, version) if sharding else []),
         *_training(scenario, version),
         *software_options(scenario, version),
     ]
@@ -211,6 +215,14 @@ def _layout(scenario: Scenario, version: Version) -> Options:
     ]
     if scenario.model.moe is not None:
         options += [("expert_model_parallel_size", par.ep), ("expert_tensor_parallel_size", par.etp)]
+    if par.pp > 1:
+        options += _stages(scenario, version)
+    return options
+
+
+def _sharding(scenario: Scenario, version: Version) -> Options:
+    par = scenario.parallelism
+    options: Options = []
     if par.zero == 1:
         options.append(("use_distributed_optimizer", True))
     elif par.zero > 1:
@@ -218,8 +230,6 @@ def _layout(scenario: Scenario, version: Version) -> Options:
         options += [(_fsdp(version), True), ("data_parallel_sharding_strategy", strategy)]
     if par.fsdp_shard_size:
         options.append(("num_distributed_optimizer_instances", par.dp * par.cp // par.shard_ranks))
-    if par.pp > 1:
-        options += _stages(scenario, version)
     return options
 
 
