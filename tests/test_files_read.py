@@ -20,6 +20,7 @@ from stepsim.hardware.files import (
     YamlError,
     YamlLimits,
     check_xml,
+    decoded,
     load_json,
     load_yaml,
     open_database,
@@ -76,6 +77,15 @@ def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path) -> None
     with pytest.raises(FileError, match="UTF-8") as refused:
         read_text(tmp_path / "a")
     assert (refused.value.line, refused.value.column) == (2, 5)
+
+
+def test_json_that_is_not_utf8_is_refused_as_all_text_is() -> None:
+    for content in (b'{"a":\n "\xff"}', bytes(range(256)), gzip.compress(b"{}")):
+        with pytest.raises(FileError) as as_json:
+            load_json(content, "f")
+        with pytest.raises(FileError) as as_text:
+            decoded(content, "f")
+        assert vars(as_json.value) == vars(as_text.value)
 
 
 def test_errors_of_files_pass_through_workers() -> None:

@@ -128,6 +128,24 @@ def test_short_options_of_a_recipe_and_its_model_without_what_is_trained() -> No
     assert "--mode" in refused({"run.sh": f"{start} {short}".replace("pretrain", "lora")})
 
 
+@pytest.mark.parametrize(
+    ("override", "has"),
+    [
+        ("", True),  # the recipe's Python has a coefficient, and no file says it
+        ("model.moe_aux_loss_coeff=0.0", False),
+        ("model.moe_aux_loss_coeff=1e-3", True),
+        ("model.moe_router_load_balancing_type=none", False),
+        ("model.moe_router_load_balancing_type=seq_aux_loss", True),
+        ("model.moe_aux_loss_coeff=0.1 model.moe_router_load_balancing_type=sinkhorn", False),
+    ],
+)
+def test_a_recipes_routers_have_a_loss_unless_an_override_takes_it(override: str, has: bool) -> None:
+    start = "torchrun --nproc_per_node 8 --nnodes 2 run_recipe.py --model qwen3_30b_a3b --mode pretrain"
+    short = "-sl 4096 -mb 1 -gb 64 -tp 1 -pp 1 -cp 1 -ep 8"
+    made = scenario({"run.sh": f"{start} {short} {override}"})
+    assert made.software.exchange.router_loss is has
+
+
 def test_a_recipe_of_a_benchmark_has_a_precision_of_its_own() -> None:
     start = "torchrun --nproc_per_node 8 --nnodes 2 run_recipe.py --recipe-source performance"
     asked = refused({"run.sh": f"{start} --recipe qwen3_30b_a3b_pretrain_16gpu_h100_fp8_cs_config"})

@@ -270,7 +270,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     [
         (b"", "not JSON"),
         (b'{"format"', "not JSON"),
-        (b"\xff\xfe", "not JSON"),
+        (b"\xff\xfe", "1:1.*not UTF-8"),
         (b"[]", "stepsim-program"),
         (b'{"format": "stepsim-program", "version": 1}', "classes is"),
     ],

@@ -8,11 +8,16 @@ import pytest
 from small_experts import with_experts
 from small_scenarios import lowered
 
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.sim.lowering.layers import moe
-from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, seen_by_forward
+from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
+from stepsim.sim.lowering.layers.layer import Half, backward_block, forward_block
+from stepsim.sim.lowering.layers.recompute import FULL, NOTHING, Recompute, seen_by_forward
 from stepsim.sim.plan.axes import LAYOUT
 from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.screen.tables import tables_of
+from stepsim.sim.plan.screen.times import BlockName
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Block, Collective, Op, RepeatedBlocks
 from stepsim.sim.simulate import simulate
@@ -80,3 +85,33 @@ def test_screening_knows_that_a_forward_that_keeps_nothing_has_no_loss(zero: int
     for i in range(len(space)):
         step_s = simulate(space.scenario_of(i)).step_time_s
         assert 0.85 * step_s < bounds[i] <= step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("build", "recompute", "loss"),
+    [
+        (forward_block, NOTHING, True),
+        (forward_block, frozenset({"moe"}), False),
+        (backward_block, NOTHING, False),
+        (backward_block, frozenset({"moe_act"}), False),
+        (backward_block, frozenset({"moe"}), True),
+        (backward_block, FULL, True),
+    ],
+)
+def test_screening_shares_experts_between_tensor_parallel_degrees_where_they_have_no_loss(
+    build: Any, recompute: Recompute, loss: bool
+) -> None:
+    """Ranks of tp 2 and cp 2 route the same tokens as those of tp 4, but add counts up over other groups."""
+    run = with_experts(router_loss=True, tp=2, sequence_parallel=True)
+    varied = "parallelism.tp", "parallelism.cp"
+    same = {name: field_value(run, name) for name in LAYOUT if name not in varied}
+    space = space_of(run, fix=same, vary={"parallelism.tp": [2, 4], "parallelism.cp": [1, 2]})
+    tables = tables_of(space, 0, load_profile("H100-SXM5-80GB"))
+    name = BlockName(build, LayerRun(kind=LayerKind(experts=True), recompute=recompute), half=Half.EXPERTS)
+    found: dict[object, list[tuple[Op, ...]]] = {}
+    for number, layer in enumerate(tables.layers):
+        part = layer.part(experts=True, loss=name.has_router_loss)
+        found.setdefault(part, []).append(name.of(tables.blocks_of(number)).ops)
+    assert name.has_router_loss is loss
+    assert all(ops == same_ops[0] for same_ops in found.values() for ops in same_ops)
+    assert (len(found), len(tables.layers)) == (4 if loss else 3, 4)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FileError, size_text
+from .reading import decoded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,8 @@ def load_json(content: bytes | str, file: str | Path, limits: JsonLimits = JsonL
     """The document in ``content`` as dicts, lists, text, finite numbers, booleans and None.
 
     Raises:
-        FileError: not JSON (NaN and Infinity are none), a key given twice, or beyond ``limits``.
+        FileError: not UTF-8 text, not JSON (NaN and Infinity are none), a key given twice, or beyond
+            ``limits``.
     """
     import orjson
 
@@ -40,6 +42,8 @@ def load_json(content: bytes | str, file: str | Path, limits: JsonLimits = JsonL
         # orjson stops at 1,024 levels and takes no NaN, both with an error.
         document = orjson.loads(_without_mark(content))
     except orjson.JSONDecodeError as error:
+        if isinstance(content, bytes):
+            decoded(content, file)  # of bytes that are no text, orjson says nothing that a user understands
         why = f"not JSON: {error.msg}"
         if "depth limit" in error.msg:
             why = f"is nested more than {limits.depth} levels deep"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...schedules.orders.action import Action, Overlap, parts
-from ..lowering.common_to_layouts import Tables, ordered_by
+from ..lowering.common_to_layouts import SearchCache, ordered_by
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.slowest_groups import ways_exchange_s
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .action_turns import ActionTurns
 
 
-def step_floor(plan: StepPlan, tables: Tables | None) -> float:
+def step_floor(plan: StepPlan, cache: SearchCache | None) -> float:
     """A lower bound of the step in seconds; 0 where none is known.
 
     None is known with microbatches in both directions, steps that overlap, unequal expert loads, activations
@@ -49,7 +49,7 @@ def step_floor(plan: StepPlan, tables: Tables | None) -> float:
     """
     if not _tells(plan):
         return 0.0
-    known = Tables() if tables is None else tables
+    known = SearchCache() if cache is None else cache
     turns = known.get(
         ("actions in turn", *ordered_by(plan.scenario, plan.shape)),
         lambda: turns_of_actions(plan.orders, plan.shape),

@@ -16,7 +16,7 @@ from ..engine.collection import collection_paused
 from ..estimate import check_work, step_work
 from ..evidence.interval import doubt_of, parts_of
 from ..evidence.measured_steps import measured_steps
-from ..lowering.common_to_layouts import Tables
+from ..lowering.common_to_layouts import SearchCache
 from ..lowering.lower import make_plan
 from ..result.step import fullest_of
 from ..simulate import build_cluster
@@ -69,7 +69,7 @@ class Search:
     """Searches the layouts of one job one after the other; ``profile`` replaces the shipped one."""
 
     profile: GpuProfile | None = None
-    _tables: Tables = field(default_factory=Tables)
+    _cache: SearchCache = field(default_factory=SearchCache)
     _clusters: list[tuple[ClusterSpec, Cluster]] = field(default_factory=list)
 
     def step_of(self, scenario: Scenario) -> StepOf:
@@ -89,7 +89,7 @@ class Search:
     def floor_of(self, scenario: Scenario) -> float:
         """A lower bound of the step of ``scenario`` in seconds (floor.py); 0 where none is known."""
         with collection_paused():
-            return step_floor(self._plan(scenario, self._cluster(scenario)), self._tables)
+            return step_floor(self._plan(scenario, self._cluster(scenario)), self._cache)
 
     def _step_of(self, scenario: Scenario, written: Callable[[Programs], Programs] | None = None) -> StepOf:
         cluster = self._cluster(scenario)
@@ -97,7 +97,7 @@ class Search:
         memory = _memory(plan, scenario.num_microbatches)
 
         def run(one: Scenario) -> ShortStep:
-            return replayed(one, cluster, self.profile, self._tables, plan, written)
+            return replayed(one, cluster, self.profile, self._cache, plan, written)
 
         def record(one: ShortStep) -> Record:
             return one.record
@@ -131,7 +131,7 @@ class Search:
 
     def _plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
         used = self.profile or calibrated_profile(cluster.gpu, scenario.calibration)
-        return make_plan(scenario, cluster, used, self._tables)
+        return make_plan(scenario, cluster, used, self._cache)
 
 
 def _memory(plan: StepPlan, microbatches: int) -> tuple[StageMemory, ...] | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
-    from ..lowering.common_to_layouts import Tables
+    from ..lowering.common_to_layouts import SearchCache
     from ..lowering.plan import StepPlan
     from ..program.program import Programs
     from ..result.step import Interval, StageMemory
@@ -137,17 +137,17 @@ def replayed(
     scenario: Scenario,
     cluster: Cluster,
     profile: GpuProfile | None,
-    tables: Tables | None = None,
+    cache: SearchCache | None = None,
     like: StepPlan | None = None,
     written: Callable[[Programs], Programs] | None = None,
 ) -> ShortStep:
     """One step, lowered and replayed whole.
 
-    ``tables`` are those of a search; ``like`` is the plan of a step that differs only in its microbatches.
+    ``cache`` is that of a search; ``like`` is the plan of a step that differs only in its microbatches.
     Programs are replayed as ``written`` changes them, if it is given.
     """
     check_work(step_work(scenario))
-    lowered = lower(scenario, cluster, profile=profile, tables=tables, like=like)
+    lowered = lower(scenario, cluster, profile=profile, cache=cache, like=like)
     ready = folded(lowered)
     if written is not None:
         ready = replace(ready, programs=written(ready.programs))

@@ -15,8 +15,8 @@ Found = TypeVar("Found")
 
 
 @dataclass(kw_only=True)
-class Tables:
-    """Results of a search by everything that they depend on."""
+class SearchCache:
+    """Results that the layouts of a search share, by everything that they depend on."""
 
     _known: dict[Hashable, object] = field(default_factory=dict)
 

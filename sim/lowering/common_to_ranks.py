@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..program.program import RepeatedBlocks
 from .actions import between_waits
-from .common_to_layouts import Tables
+from .common_to_layouts import SearchCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ class CommonToRanks:
     rows: dict[tuple[object, ...], Owned] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
-    tables: Tables = field(default_factory=Tables)
+    cache: SearchCache = field(default_factory=SearchCache)
 
     def row_of(self, kind: ActionKind, stage: Stage, make: Callable[[], Owned]) -> Owned:
         """The blocks of an action of that kind on a stage, made for the first of all stages that hold the

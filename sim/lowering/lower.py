@@ -22,7 +22,7 @@ from ..program.program import Binding, Op, Program, Programs
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
-from .common_to_layouts import Found, Tables, ordered_by, runs_pairs
+from .common_to_layouts import Found, SearchCache, ordered_by, runs_pairs
 from .communication import Communication
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.routing import distinct_loads, rank_loads
@@ -82,22 +82,22 @@ def lower(
     *,
     profile: GpuProfile | None = None,
     skips: bool = False,
-    tables: Tables | None = None,
+    cache: SearchCache | None = None,
     like: StepPlan | None = None,
 ) -> Lowered:
     """The programs of every class of ranks. ``profile`` replaces the one that the scenario names.
 
-    ``skips``: the step's gradients overflow, so that nothing is updated. ``tables``: results that the layouts
+    ``skips``: the step's gradients overflow, so that nothing is updated. ``cache``: results that the layouts
     of one search share. ``like``: the plan of a step that differs only in its number of microbatches.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
     used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
-    plan = of_other_length(like, scenario, tables) if like else make_plan(scenario, cluster, used, tables)
+    plan = of_other_length(like, scenario, cache) if like else make_plan(scenario, cluster, used, cache)
     if skips:
         plan = replace(plan, skips=True)
     loads = distinct_loads(scenario)
-    program_of, written = _written(plan, loads, tables)
+    program_of, written = _written(plan, loads, cache)
     machines = [plan.machines[kind] for kind in _kinds(plan, program_of, len(written))]
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
@@ -124,7 +124,7 @@ def _kinds(plan: StepPlan, program_of: NDArray[np.int64], programs: int) -> list
 
 
 def _written(
-    plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
+    plan: StepPlan, loads: tuple[float, ...], cache: SearchCache | None
 ) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The number of the program of every rank, and the programs, in the order of load, pipeline rank,
     placement.
@@ -148,7 +148,7 @@ def _written(
     for number, kind in enumerate(written_of.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(written_of))
+    step, written = StepWriters(plan, cache), list[list[Op]]([[]] * len(written_of))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
@@ -157,22 +157,22 @@ def _written(
 
 
 def make_plan(
-    scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile, cache: SearchCache | None = None
 ) -> StepPlan:
     """The plan of a step: its sizes, stages, orders, groups and blocks.
 
-    ``tables``: results that the layouts of one search share. Raises NotSupported naming the field that cannot
+    ``cache``: results that the layouts of one search share. Raises NotSupported naming the field that cannot
     be modelled.
     """
     refuse_unsupported(scenario, profile)
     # Layouts of one search share their kernels; what single runs took besides ranks none of them.
-    if profile.steps.runs and tables is None:
+    if profile.steps.runs and cache is None:
         profile = replace(profile, steps=profile.steps.at(step_kind(scenario)))
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     local, stages = local_shape_of(scenario), build_stages(scenario)
     placed = _placed_groups(scenario, cluster, two_way=stage_to_rank(schedule.rank_of, shape) is None)
-    tables = tables or Tables()
-    groups = _once_on_cluster(tables, placed, ("groups",), lambda: placed.of_rank(0))
+    cache = cache or SearchCache()
+    groups = _once_on_cluster(cache, placed, ("groups",), lambda: placed.of_rank(0))
     machines = machines_of(scenario, cluster, profile)
     refuse_different(scenario, machines)
     communication = communication_of(scenario, machines)
@@ -183,7 +183,7 @@ def make_plan(
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    orders = _orders(scenario, schedule, shape, tables)
+    orders = _orders(scenario, schedule, shape, cache)
     ends_meet = ends_of_model_meet(schedule, shape)
     return StepPlan(
         scenario=scenario,
@@ -195,7 +195,7 @@ def make_plan(
         ends_meet=ends_meet,
         orders=orders,
         stages=stages,
-        placements=_placements(scenario, schedule, shape, placed, tables),
+        placements=_placements(scenario, schedule, shape, placed, cache),
         parameters=all_stage_parameters(stages, local, scenario, ends_meet=ends_meet),
         groups=groups,
         placed=placed,
@@ -208,33 +208,33 @@ def make_plan(
     )
 
 
-def _orders(scenario: Scenario, schedule: Schedule, shape: Shape, tables: Tables) -> Orders:
+def _orders(scenario: Scenario, schedule: Schedule, shape: Shape, cache: SearchCache) -> Orders:
     """``step_orders``, shared by all layouts with the same pipeline."""
     key = ("orders", *ordered_by(scenario, shape))
-    return tables.get(key, lambda: step_orders(scenario, schedule, shape))
+    return cache.get(key, lambda: step_orders(scenario, schedule, shape))
 
 
 def _placements(
-    scenario: Scenario, schedule: Schedule, shape: Shape, placed: PlacedGroups, tables: Tables
+    scenario: Scenario, schedule: Schedule, shape: Shape, placed: PlacedGroups, cache: SearchCache
 ) -> Placements:
     """The distinct placements of groups, shared by all layouts that cut the ranks in the same way."""
-    talking = tables.get(
+    talking = cache.get(
         ("talking", *ordered_by(scenario, shape)), lambda: frozenset(talking_ranks(schedule, shape))
     )
     key = ("placements", used_groups(scenario), talking)
     return _once_on_cluster(
-        tables, placed, key, lambda: distinct_placements(scenario, placed, talking=talking)
+        cache, placed, key, lambda: distinct_placements(scenario, placed, talking=talking)
     )
 
 
 def _once_on_cluster(
-    tables: Tables, placed: PlacedGroups, key: tuple[Hashable, ...], make: Callable[[], Found]
+    cache: SearchCache, placed: PlacedGroups, key: tuple[Hashable, ...], make: Callable[[], Found]
 ) -> Found:
     """The result of ``make``, shared by all layouts that cut the ranks of this cluster in the same way."""
     cluster = placed.cluster
     # The entry holds the cluster, so that no other one can have its number while the entry lives.
     entry = *key, id(cluster), placed.process_groups.cut_by
-    return tables.get(entry, lambda: (cluster, make()))[1]
+    return cache.get(entry, lambda: (cluster, make()))[1]
 
 
 def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> PlacedGroups:
@@ -252,13 +252,13 @@ def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> Pl
     )
 
 
-def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None) -> StepPlan:
+def of_other_length(plan: StepPlan, scenario: Scenario, cache: SearchCache | None) -> StepPlan:
     """The plan of a step that differs from ``plan`` only in its number of microbatches."""
     refuse_unsupported(scenario, plan.profile)
     if plan.schedule.uses_costs:
-        return make_plan(scenario, plan.cluster, plan.profile, tables)
+        return make_plan(scenario, plan.cluster, plan.profile, cache)
     shape = scenario.pipeline_shape
-    orders = _orders(scenario, plan.schedule, shape, tables or Tables())
+    orders = _orders(scenario, plan.schedule, shape, cache or SearchCache())
     return replace(plan, scenario=scenario, shape=shape, orders=orders)
 
 

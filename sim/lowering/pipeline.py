@@ -22,7 +22,7 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from .action_pieces import CountedBlocks, pieces_of
 from .actions import Owned, action_blocks, block_owners, owned
-from .common_to_layouts import Tables, ordered_by
+from .common_to_layouts import SearchCache, ordered_by
 from .common_to_ranks import CommonToRanks
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
@@ -46,11 +46,11 @@ FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a
 class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
-    def __init__(self, plan: StepPlan, tables: Tables | None = None) -> None:
+    def __init__(self, plan: StepPlan, cache: SearchCache | None = None) -> None:
         self.rule = plan.point_to_point
-        self.tables = tables or Tables()
+        self.cache = cache or SearchCache()
         try:
-            self.instructions = self.tables.get(
+            self.instructions = self.cache.get(
                 ("instructions", *ordered_by(plan.scenario, plan.shape), self.rule),
                 lambda: point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule),
             )
@@ -71,9 +71,9 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharded_actions_of(plan)
-        tags = self.tables.get(("tags",), dict[Action, str])
+        tags = self.cache.get(("tags",), dict[Action, str])
         shared = CommonToRanks(
-            sharding=sharding, copies=activation_copies_of(plan), tags=tags, tables=self.tables
+            sharding=sharding, copies=activation_copies_of(plan), tags=tags, cache=self.cache
         )
         return [
             RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
@@ -124,7 +124,7 @@ class RankWriter:
         self.end = end_of(plan, self.index, self.writer, self.sharding)
         self.in_pieces = pieces_of(self.end, self.shared.copies, self._run)
         order = plan.orders[self.index]
-        self.final = self.shared.tables.get(
+        self.final = self.shared.cache.get(
             ("final", *ordered_by(plan.scenario, plan.shape), self.index),
             lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
         )
@@ -135,7 +135,7 @@ class RankWriter:
         whole = self.end.reduces and self.sharding is None
         if whole and software.gradients.overlaps(plan.scenario.parallelism.zero) and together:
             aligned = software.gradients.reduction == "megatron-buckets"
-            self.calls = self.shared.tables.get(
+            self.calls = self.shared.cache.get(
                 ("calls", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
                 lambda: _calls(hooked(self.index, order, plan.shape, aligned=aligned)),
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...schedules.orders.action import Action, Step, actions_of
 from ..program.program import Op
-from .common_to_layouts import Tables
+from .common_to_layouts import SearchCache
 from .common_to_ranks import CommonToRanks
 from .optional_parts import activation_copies_of, sharded_actions_of
 from .pipeline import Pieces, RankWriter
@@ -18,7 +18,7 @@ from .plan import StepPlan
 
 
 def ranks_without_messages(
-    plan: StepPlan, tables: Tables | None, pipeline: Sequence[int]
+    plan: StepPlan, cache: SearchCache | None, pipeline: Sequence[int]
 ) -> list[RankWithoutMessages]:
     """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
     in its order, without what it waits for from other ranks. ``pipeline`` gives the rank of the job that
@@ -34,7 +34,7 @@ def ranks_without_messages(
             known[way] = (
                 placed,
                 CommonToRanks(
-                    sharding=sharding, copies=activation_copies_of(placed), tables=tables or Tables()
+                    sharding=sharding, copies=activation_copies_of(placed), cache=cache or SearchCache()
                 ),
             )
         placed, shared = known[way]

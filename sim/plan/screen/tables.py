@@ -80,9 +80,9 @@ class LayerKey:
     groups: tuple[GroupPlacement, ...]
     software: tuple[object, ...]
 
-    def part(self, *, experts: bool) -> object:
-        """The part of it on which the half of a layer that has the ``experts`` depends; or all blocks without
-        any."""
+    def part(self, *, experts: bool, loss: bool) -> object:
+        """The part of it on which the half of a layer that has the ``experts`` depends, with the router's
+        ``loss`` or without; or all blocks without any experts."""
         named = dict(zip(IN_LAYERS, self.groups, strict=True))
         held = self.local.experts
         if not experts:
@@ -90,8 +90,9 @@ class LayerKey:
             return self.local.with_(experts=None), *groups, self.software
         if held is None or held.tensor_parallel:
             return self
+        held = held if loss else replace(held, loss_ranks=1)
         counting = [named["tp"]] if held.loss_ranks > 1 else []  # ranks that add up counts of tokens
-        return self.local.routed, named["ep"], named["etp"], *counting, self.software
+        return self.local.routed.with_(experts=held), named["ep"], named["etp"], *counting, self.software
 
 
 @dataclass(kw_only=True)

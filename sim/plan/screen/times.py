@@ -22,7 +22,14 @@ from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers import loss
 from ...lowering.layers.amax import amax_reduction, attention_amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
-from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators, seen_by_forward
+from ...lowering.layers.recompute import (
+    NOTHING,
+    OF_ATTENTION,
+    OF_EXPERTS,
+    by_operators,
+    seen_by_forward,
+    unrecorded,
+)
 from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...lowering.updates import ends
 from ...network.transfer import MOST_HBM
@@ -108,6 +115,12 @@ class BlockName:
             return ()
         return self._half(Half.EXPERTS, OF_ATTENTION), self._half(Half.ATTENTION, OF_EXPERTS)
 
+    @property
+    def has_router_loss(self) -> bool:
+        """Whether a half with experts has a router's loss, if there is one: a layer's forward has it, or the
+        backward that runs that forward again."""
+        return self.half is Half.EXPERTS and (self.build is forward_block) != unrecorded(self.run.recompute)
+
     def _half(self, half: Half, others: Recompute) -> BlockName:
         """One half of the block, which does not recompute what the other half has."""
         return replace(self, half=half, run=replace(self.run, recompute=self.run.recompute - others))
@@ -169,7 +182,7 @@ class ActionTimes:
     _one_of: dict[BlockName, BlockName] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, CommonFigures] = field(default_factory=dict)
-    _parts: dict[bool, Codes] = field(default_factory=dict)
+    _parts: dict[tuple[bool, bool], Codes] = field(default_factory=dict)
 
     def __post_init__(self, in_common: Iterable[Stage]) -> None:
         self._places = np.zeros(len(self.tables.layers), dtype=np.int64)
@@ -262,12 +275,12 @@ class ActionTimes:
         layered = name.half is None and name.run is not None and name.run.kind.experts
         if name.beside is not None or layered:
             return self.tables.forward_of if forward else self._every
-        experts = name.half is Half.EXPERTS
-        if experts not in self._parts:
-            keys = [one.part(experts=experts) for one in self.tables.layers]
+        kind = name.half is Half.EXPERTS, name.has_router_loss
+        if kind not in self._parts:
+            keys = [one.part(experts=kind[0], loss=kind[1]) for one in self.tables.layers]
             first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
-            self._parts[experts] = np.array([first[key] for key in keys], dtype=np.int64)
-        parts = self._parts[experts]
+            self._parts[kind] = np.array([first[key] for key in keys], dtype=np.int64)
+        parts = self._parts[kind]
         return parts[self.tables.forward_of] if forward else parts
 
     @cached_property

@@ -11,8 +11,8 @@ scenario), importer.py (what an importer gets) and draft.py (what it fills in); 
 - facts that several importers need: cluster_facts.py, model_facts.py, vocabulary.py, mpt_sizes.py,
   layer_checkpoints.py, cuda_graphs.py, liger.py;
 - Megatron-LM: megatron_lm.py, megatron_version.py, megatron_model.py, megatron_layout.py,
-  megatron_precision.py, megatron_recompute.py, megatron_software.py; the way back in megatron_lm_export.py
-  and megatron_lm_export_software.py;
+  megatron_precision.py, megatron_recompute.py, megatron_software.py, router_loss.py; the way back in
+  megatron_lm_export.py and megatron_lm_export_software.py;
 - on Megatron core: megatron_bridge.py, megatron_bridge_export.py, recipes.py and recipe_run.py (performance
   recipes), nemo.py, gpt_neox.py, ms_swift_megatron.py, primus.py;
 - DeepSpeed and transformers' Trainer: deepspeed.py, deepspeed_json.py, deepspeed_export.py, trainer.py,

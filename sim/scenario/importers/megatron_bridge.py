@@ -146,6 +146,11 @@ def _container(settings: Settings, container: dict[str, Any]) -> None:
             4 if mixed["grad_reduce_in_fp32"] is True else 2,
             "ConfigContainer.mixed_precision.grad_reduce_in_fp32",
         )
+    for name in ("moe_aux_loss_coeff", "moe_router_load_balancing_type"):
+        if isinstance(model, dict) and model.get(name) is not None:
+            settings.found.setdefault(
+                name, setting_of(f"ConfigContainer.model.{name}", model[name], draft.file)
+            )
     if isinstance(model, dict) and model.get("moe_router_fusion") is True:
         draft.put("software.kernels.moe_router_fusion", True, "ConfigContainer.model.moe_router_fusion")
 

@@ -95,6 +95,8 @@ def _experts(scenario: Scenario) -> Options:
         ("moe_flex_dispatcher_backend", "hybridep" if exchange.moe_dispatcher == "hybridep" else None),
         ("enable_experimental", fused),
         ("moe_permute_fusion", fused),
+        # A scenario has no coefficient; this one is where arguments.py says to start.
+        ("moe_aux_loss_coeff", 0.01 if exchange.router_loss else None),
         ("moe_router_fusion", kernels.moe_router_fusion),
         ("moe_router_padding_for_fp8", eight_bits and not kernels.expert_rows_padded),
         ("moe_shared_expert_overlap", exchange.moe_shared_expert_overlap),

@@ -18,6 +18,7 @@ from .megatron_model import DEFAULT
 from .megatron_precision import put_gradients, put_optimizer, put_precision
 from .megatron_version import Megatron
 from .plain_names import plain_name
+from .router_loss import put_router_loss
 from .settings import Setting, Settings
 
 
@@ -237,6 +238,7 @@ def _exchanges(settings: Settings) -> None:
         _dispatcher(settings, str(dispatcher), backend, on)
         _expert_overlap(settings, on)
         _expert_kernels(settings, on)
+        put_router_loss(settings, default=f"{DEFAULT}: --moe-aux-loss-coeff 0")
 
 
 def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, on: Mapping[str, bool]) -> None:

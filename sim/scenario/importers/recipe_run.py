@@ -106,7 +106,11 @@ def _found(launch: Launch, file: SourceFile) -> dict[str, Setting]:
     for one in sorted(overrides, key=lambda found: found[1].startswith("dataset.")):
         name = plain_name(one[1].rpartition(".")[2])
         value = _PRECISIONS.get(one[2], one[2]) if name == "mixed_precision" else one[2].strip("\"'")
-        if value.lower() not in ("none", "null"):
+        # "none" is a way to balance experts; of every other field it is no value.
+        if value.lower() not in ("none", "null") or (name, value) == (
+            "moe_router_load_balancing_type",
+            "none",
+        ):
             line = file.line_of(one[1])
             found[_SAME.get(name, name)] = Setting(value=value, file=file.name, name=one[1], line=line)
     return found

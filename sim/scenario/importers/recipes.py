@@ -19,6 +19,7 @@ from .importer import ImportJob
 from .leftovers import settle
 from .megatron_layout import put_stage_layout
 from .model_facts import put_named_model
+from .router_loss import put_router_loss
 from .settings import Setting, Settings
 from .sources import SourceFile
 
@@ -314,6 +315,7 @@ def _overlaps(settings: Settings) -> None:
         settings.put("software.host.cuda_graphs", graphs, "cuda_graph_impl", "cuda_graphs")
     if settings.has("moe_a2a_overlap"):
         settings.put("software.exchange.moe_a2a_overlap", settings.flag("moe_a2a_overlap"), "moe_a2a_overlap")
+    put_router_loss(settings)
     # In recipes' Python, and in no file: --given says it. Of flex's backends Hopper has DeepEP there.
     flexible = "deepep" if str(draft.get("cluster.gpu", "")).startswith("H") else "hybridep"
     way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": flexible})
