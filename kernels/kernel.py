@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Direction = Literal["forward", "backward"]
-Implementation = Literal["fa1", "fa2", "fa3", "cudnn", "aiter"]
+Implementation = Literal["fa1", "fa2", "fa3", "cudnn", "aiter", "aiter_fp32"]
 CudnnRelease = Literal["9.13", "9.17", "9.22"]
 """Releases of cuDNN that its attention is told apart by."""
 
