@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Direction = Literal["forward", "backward"]
-Implementation = Literal["fa1", "fa2", "fa3", "cudnn", "aiter"]
+Implementation = Literal["fa1", "fa2", "fa3", "cudnn", "aiter", "aiter_fp32"]
 CudnnRelease = Literal["9.13", "9.17", "9.22"]
 """Releases of cuDNN that its attention is told apart by."""
 
@@ -143,8 +143,10 @@ class MemoryBound:
     for, each of which pays the fixed latency on the GPU. ``parts`` are blocks of rows whose partial sums one
     block adds up for each column, of as many as are on the GPU at once. ``instructions``, of single threads,
     are stated for kernels that have so many for each byte that issuing them may take longer than the bytes.
-    ``in_turn`` are reads of one warp, each of which waits for the one before. ``numbers`` are launches
-    besides that write one number, by one thread or by none: a maximum cleared, copied or made a scale.
+    ``vector_instructions`` are those of the same kernel compiled for AMD's GPUs, without scalar ones,
+    branches and accesses of memory, whose units begin theirs beside. ``in_turn`` are reads of one warp, each
+    of which waits for the one before. ``numbers`` are launches besides that write one number, by one thread
+    or by none: a maximum cleared, copied or made a scale.
     """
 
     hbm_bytes: float
@@ -152,6 +154,7 @@ class MemoryBound:
     launches: int = 1
     parts: float = 0.0
     instructions: float = 0.0
+    vector_instructions: float = 0.0
     in_turn: float = 0.0
     numbers: int = 0
 

@@ -30,7 +30,9 @@ GB200 (kernel self-time with TransformerEngine 2.19, a benchmark of torchao's NV
 ISSUED_A_CYCLE = {"NVIDIA": 128, "AMD": 64}
 """Instructions of single threads that an SM begins in a cycle, by the maker of its GPU: four schedulers, each
 one of a warp of 32 threads (CUDA C++ programming guide, compute capabilities 7.x to 10.x); the four SIMDs of
-a compute unit 16 threads each (AMD CDNA 3 ISA guide, chapter 1)."""
+a compute unit 16 threads each (AMD CDNA 3 ISA guide, chapter 1). These are AMD's vector instructions alone:
+scalar ones, branches and accesses of memory have pipelines of their own beside them (ROCm Compute Profiler's
+documentation, conceptual/cdna/compute-unit and pipeline-descriptions)."""
 
 ISSUED = 0.80
 """Share of that which a kernel issues whose bytes take less long. The backward of SwiGLU as torch compiles it
@@ -53,7 +55,8 @@ def memory_bound_seconds(kernel: MemoryBound, gpu: Gpu, profile: GpuProfile) -> 
     fixed_s += kernel.numbers * (profile.kernel_latency_s + min(NUMBER_S, memory.ramp_s))
     traffic_s = kernel.hbm_bytes / (memory.pointwise_efficiency * gpu.hbm_bytes_per_s)
     parts = min(kernel.parts, gpu.sms * BLOCKS_ON_SM) / ADDERS
-    issued_s = kernel.instructions / issued_per_s(gpu, profile) if kernel.instructions else 0.0
+    instructions = kernel.vector_instructions if gpu.vendor == "AMD" else kernel.instructions
+    issued_s = instructions / issued_per_s(gpu, profile) if instructions else 0.0
     longest_s = max(traffic_s, issued_s, kernel.flops / gpu.peak_flops["fp32"], kernel.in_turn * PART_S)
     return fixed_s + parts * PART_S + longest_s
 

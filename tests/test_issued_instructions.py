@@ -10,16 +10,25 @@ import pytest
 from small_experts import LATENT, with_experts
 from small_scenarios import lowered, scenario
 
+from stepsim.calibration.cases.framework_text import fields_of_words
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Kernel, MemoryBound
 from stepsim.kernels.memory_bound import issued_per_s
 from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
 from stepsim.sim.lowering.layers.expert_biases import add_biases, add_biases_backward
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import LocalShape, local_shape_of
-from stepsim.sim.lowering.layers.pointwise import JOINED, activation, activation_backward, rope
+from stepsim.sim.lowering.layers.pointwise import (
+    GATED,
+    JOINED,
+    WEIGHTED,
+    activation,
+    activation_backward,
+    rope,
+)
 from stepsim.sim.lowering.layers.strided import STRIDED
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Compute
@@ -62,19 +71,71 @@ def written(
 def test_a_kernel_takes_the_longer_of_its_bytes_and_its_instructions(name: str) -> None:
     gpu, profile = get_gpu(name), load_profile(name)
     moved = MemoryBound(hbm_bytes=1e9)
-    few, many = replace(moved, instructions=1e9), replace(moved, instructions=1e12)
+    if gpu.vendor == "AMD":
+        few, many = (replace(moved, vector_instructions=count) for count in (1e9, 1e12))
+    else:
+        few, many = (replace(moved, instructions=count) for count in (1e9, 1e12))
     fixed_s = kernel_seconds(MemoryBound(hbm_bytes=0.0), gpu, profile)
     assert kernel_seconds(few, gpu, profile) == kernel_seconds(moved, gpu, profile)
     assert kernel_seconds(many, gpu, profile) - fixed_s == pytest.approx(1e12 / issued_per_s(gpu, profile))
 
 
-def test_a_compute_unit_of_amd_begins_half_as_many() -> None:
-    """A backward of SwiGLU without the join, which bytes bind, takes an MI355X half as long (30.6 and 15.6 ms
-    a step, AMD's notes on GPT-OSS 20B; docs/decisions/0181-kernels-bound-by-issuing.md)."""
+def test_amds_vector_units_take_longer_for_a_joined_gradient() -> None:
+    """A step of GPT-OSS 20B on an MI355X, two sequences of 8,192 tokens through 24 layers of four experts
+    2,880 wide, has 30.6 ms of it, which NVIDIA's instructions would be 16 of (AMD's notes on GPT-OSS 20B;
+    docs/decisions/0267-amds-own-instructions-and-attention.md). Its clamps were not counted."""
     gpu, profile = get_gpu("MI355X"), load_profile("MI355X")
-    apart = MemoryBound(hbm_bytes=5e9 * 2)
-    joined = replace(apart, instructions=JOINED * 2e9)
-    assert 0.45 < kernel_seconds(apart, gpu, profile) / kernel_seconds(joined, gpu, profile) < 0.65
+    outputs = 2.0 * 8192 * 24 * 4 * 2 * 2880
+    issued = WEIGHTED * outputs
+    joined = MemoryBound(
+        hbm_bytes=outputs * 5, instructions=issued.nvidia, vector_instructions=issued.amd, launches=24
+    )
+    assert 0.70 < kernel_seconds(joined, gpu, profile) / 30.6e-3 < 1.0
+
+
+def test_each_makers_gpus_issue_their_own_code() -> None:
+    local = local_shape_of(scenario(mlp="swiglu"))
+    ((_, kernel),) = written(activation_backward, local).items()
+    outputs = 2.0 * local.tokens * local.ffn
+    assert (kernel.instructions, kernel.vector_instructions) == pytest.approx(
+        (JOINED.nvidia * outputs, JOINED.amd * outputs)
+    )
+    for name, count in (("H100-SXM5-80GB", kernel.instructions), ("MI300X", kernel.vector_instructions)):
+        gpu, profile = get_gpu(name), load_profile(name)
+        alone = replace(kernel, hbm_bytes=0.0)
+        fixed_s = kernel_seconds(MemoryBound(hbm_bytes=0.0), gpu, profile)
+        assert kernel_seconds(alone, gpu, profile) - fixed_s == pytest.approx(
+            count / issued_per_s(gpu, profile)
+        )
+
+
+def test_a_compiled_activation_is_bound_by_issuing_on_cdna_4_alone() -> None:
+    """Vector units of an MI300X keep up with its bytes; fewer of an MI350X, beside more bytes, do not."""
+    local = local_shape_of(scenario(mlp="swiglu"))
+    ((_, kernel),) = written(activation, local).items()
+    assert (kernel.instructions, kernel.vector_instructions) == (
+        0.0,
+        pytest.approx(GATED.amd * local.tokens * local.ffn),
+    )
+    for name, longer in (("MI300X", 1.0), ("MI350X", 1.2)):
+        gpu, profile = get_gpu(name), load_profile(name)
+        large = replace(
+            kernel, hbm_bytes=1000 * kernel.hbm_bytes, vector_instructions=1000 * kernel.vector_instructions
+        )
+        bytes_s = kernel_seconds(replace(large, vector_instructions=0.0), gpu, profile)
+        assert kernel_seconds(large, gpu, profile) / bytes_s == pytest.approx(longer, abs=0.1), name
+
+
+def test_torchs_casts_and_masks_pass_by_bytes_on_amds_gpus() -> None:
+    """ROCm's torch has kernels of its own for them (strided.py)."""
+    for name in ("MI300X", "MI325X", "MI350X", "MI355X"):
+        gpu, profile = get_gpu(name), load_profile(name)
+        for what, size in (("cast to FP32", 6), ("choose", 4)):
+            moved = MemoryBound(hbm_bytes=size * 1e9)
+            issued = replace(moved, vector_instructions=STRIDED[what].amd * 1e9)
+            assert kernel_seconds(issued, gpu, profile) == pytest.approx(
+                kernel_seconds(moved, gpu, profile), rel=0.12
+            ), (name, what)
 
 
 def test_issuing_follows_the_clock() -> None:
@@ -200,7 +261,7 @@ def test_half_a_row_takes_a_b200_twice_what_its_bytes_take() -> None:
     for name in ("B200-SXM-180GB", "H100-SXM5-80GB"):
         gpu, profile = get_gpu(name), load_profile(name)
         moved = MemoryBound(hbm_bytes=4e9)
-        clamped = replace(moved, instructions=STRIDED["clamp"] * 1e9)
+        clamped = replace(moved, instructions=STRIDED["clamp"].nvidia * 1e9)
         times[name] = kernel_seconds(clamped, gpu, profile) / kernel_seconds(moved, gpu, profile)
     assert times["B200-SXM-180GB"] > 2.0 > times["H100-SXM5-80GB"] > 1.2
 
@@ -231,3 +292,24 @@ def test_latent_heads_without_their_kernel_are_joined_element_by_element(backwar
     assert kernel.hbm_bytes == passes * local.tokens * local.heads * local.element_bytes
     (fused,) = written(partial(rope, backward=backward), local).values()
     assert not fused.instructions
+
+
+def test_a_softmax_of_16_bits_casts_nothing() -> None:
+    """Scale, mask, softmax and their gradients pass scores of 16 bits: 12 bytes an element forward (read,
+    write each) and 20 backward, where torch multiplies gradient and probabilities first."""
+    local = local_shape_of(scenario(micro_batch=4))
+
+    def passed(write: Any, **fields: Any) -> float:
+        fields |= {"attention": "unfused", "fused_softmax": False}
+        kernels = written(write, local, preset="generic-fsdp", **fields)
+        named = [one for name, one in kernels.items() if "softmax" in name or "mask" in name]
+        return sum(one.hbm_bytes for one in named) / local.score_elements
+
+    assert passed(attention_forward, softmax_fp32=False) == 12.0
+    assert passed(attention_backward, softmax_fp32=False) == 20.0
+    assert (passed(attention_forward), passed(attention_backward)) == (28.0, 44.0)
+    assert passed(attention_forward, softmax_fp32=False, torch_compile=True) == 4.0
+
+
+def test_a_case_says_that_its_softmax_is_of_16_bits() -> None:
+    assert fields_of_words("16-bit softmax") == {"softmax_fp32": False}

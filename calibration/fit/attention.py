@@ -79,9 +79,9 @@ def _curve(implementation: str, dims: Sequence[int], constants: dict[str, float]
 
 
 def scaled(
-    curve: AttentionCurve, *, implementation: str, factor: float, source: str, note: str
+    curve: AttentionCurve, *, implementation: str, factor: float, backward: float, source: str, note: str
 ) -> AttentionCurve:
-    """``curve`` carried to another GPU or implementation, its rates times ``factor``."""
+    """``curve`` carried to another GPU or implementation, its forward times ``factor``."""
     record = replace(
         curve.provenance,
         source=source,
@@ -95,7 +95,7 @@ def scaled(
         curve,
         implementation=implementation,
         forward=tuple((dim, rate * factor) for dim, rate in curve.forward),
-        backward=tuple((dim, rate * factor) for dim, rate in curve.backward),
+        backward=tuple((dim, rate * backward) for dim, rate in curve.backward),
         provenance=record,
         harness=None,
     )

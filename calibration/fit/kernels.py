@@ -193,17 +193,27 @@ def _with_attention(
     def curve_of(plan: MeasurementPlan, implementation: str, donor: Donor | None) -> AttentionCurve:
         if donor is None:
             return fitted[plan.gpu, implementation]
-        source = f"{donor.implementation} on {donor.gpu} x {donor.factor:.3f}"
-        original = fitted[donor.gpu, donor.implementation]
-        curve = scaled(
-            original, implementation=implementation, factor=donor.factor, source=source, note=donor.note
-        )
+        curve = carried_attention(fitted[donor.gpu, donor.implementation], implementation, donor)
         table = _attention_table(plan, implementation, tables)
         return with_harness(shapes[plan.gpu], curve, table, get_gpu(plan.gpu)) if table else curve
 
     return tuple(
         replace(shapes[plan.gpu], attention=tuple(curve_of(plan, *entry) for entry in plan.attention))
         for plan in PLANS
+    )
+
+
+def carried_attention(original: AttentionCurve, implementation: str, donor: Donor) -> AttentionCurve:
+    """The curve of ``implementation`` as ``donor`` says that it is carried from ``original``."""
+    backward = donor.factor if donor.backward is None else donor.backward
+    apart = "" if donor.backward is None else f", backward x {backward:.3f}"
+    return scaled(
+        original,
+        implementation=implementation,
+        factor=donor.factor,
+        backward=backward,
+        source=f"{donor.implementation} on {donor.gpu} x {donor.factor:.3f}{apart}",
+        note=donor.note,
     )
 
 

@@ -33,6 +33,9 @@ class Donor:
     gpu: str
     implementation: str
     factor: float = 1.0
+    backward: float | None = None
+    """Of the backward's rates, where it is another than ``factor``."""
+
     note: str
 
 
@@ -114,11 +117,17 @@ _FA1_NOTE = "FlashAttention-2 is 1.7-3.0x faster (arXiv:2307.08691 section 4.1, 
 # (148 x 1.965) / (132 x 1.83) x 989.4 / 2250 of the peak. Unmeasured.
 _FA2_ON_BLACKWELL = 0.53
 _FA2_BLACKWELL_NOTE = "H100's rate scaled by SMs and clock; unmeasured"
-# FlashAttention-2 of AMD's Composable Kernel on MI300X: 328.6 TFLOP/s where the same harness shows 327.9 on
-# H100 (samuel-bohman/AI-benchmarking-guide Azure_Results, ND_MI300X_v5_results.md at 3de0c294 and
-# ND_H100_v5_results.md at 26d18e94; sequences of 8,192, batch of 2; heads stated as 64 and 128 wide).
-_FA2_ON_CDNA = (328.6 / 1307.4) / (327.9 / 989.4)
-_FA2_CDNA_NOTE = "as fast as on H100, Azure's results of both (samuel-bohman/AI-benchmarking-guide)"
+# Composable Kernel, flash-attn's default on ROCm, on MI300X: 310 to 356 TFLOP/s forward and 194 to 207
+# backward with batches of 1 to 8 (ROCm/flash-attention issue 142, ROCm 6.3.2: 16,384 tokens, heads of 128, no
+# mask), where the same benchmark shows 370 and 322 on H100 (figures of flash-attention and
+# flash-attention-3). As fractions of the peaks.
+_CK_FORWARD = ((353.22 + 355.51 + 339.62 + 309.60) / 4 / 1307.4) / (370 / 989.4)
+_CK_BACKWARD = ((194.43 + 202.12 + 205.43 + 206.66) / 4 / 1307.4) / (322 / 989.4)
+_CK_NOTE = "shape of H100's; rates of Composable Kernel by ROCm/flash-attention issue 142"
+# Backward of AITER's assembly that adds gradients of queries up in FP32, over that which does in 16 bits: the
+# median from 4,096 tokens on (ROCm/aiter op_tests/cpp/mha/README.md at 0403bcdf, BWD-a32 and BWD-a16).
+_FP32_ON_CDNA3, _FP32_ON_CDNA4 = 0.898, 0.709
+_FP32_NOTE = "backward in FP32 over that in 16 bits: ROCm/aiter op_tests/cpp/mha/README.md"
 # Composable Kernel's forward on an MI350X over that on an MI355X, 8,192 tokens, single and grouped heads,
 # with and without a mask, as fractions of their peaks (HazyResearch/HipKittens-Dev-Open
 # analysis/attn/fwd/plot.py at 5e1fff6f).
@@ -150,13 +159,17 @@ _INSTINCT = {"MI300X": ("bf16", "fp8"), "MI325X": ("bf16",), "MI355X": ("bf16", 
 
 
 def _instinct_attention(gpu: str) -> tuple[tuple[str, Donor | None], ...]:
-    """Composable Kernel's attention (fa2), and AITER's where somebody measured it."""
-    if gpu == "MI355X":
-        return (("fa2", None), ("aiter", None))
-    if gpu == "MI350X":
+    """Composable Kernel's attention (fa2), and AITER's, with gradients of queries in 16 bits and in FP32."""
+    if gpu in ("MI355X", "MI350X"):
         ck = Donor(gpu="MI355X", implementation="fa2", factor=_CK_AT_1000_W, note=_CK_AT_1000_W_NOTE)
-        return (("fa2", ck), ("aiter", None))
-    return (("fa2", _from_h100("fa2", _FA2_ON_CDNA, _FA2_CDNA_NOTE)),)
+        wide = Donor(gpu=gpu, implementation="aiter", backward=_FP32_ON_CDNA4, note=_FP32_NOTE)
+        return (("fa2", None if gpu == "MI355X" else ck), ("aiter", None), ("aiter_fp32", wide))
+    ck = Donor(
+        gpu="H100-SXM5-80GB", implementation="fa2", factor=_CK_FORWARD, backward=_CK_BACKWARD, note=_CK_NOTE
+    )
+    wide = Donor(gpu="MI300X", implementation="aiter", backward=_FP32_ON_CDNA3, note=_FP32_NOTE)
+    narrow = None if gpu == "MI300X" else Donor(gpu="MI300X", implementation="aiter", note="same chip")
+    return (("fa2", ck), ("aiter", narrow), ("aiter_fp32", wide))
 
 
 _BLACKWELL_ATTENTION: tuple[tuple[str, Donor | None], ...] = (

@@ -32,7 +32,7 @@ _STREAMS = ("copy", "triad")
 # Ours (triton) is written after FlashAttention-2, and torch's own is it.
 _ATTENTION: Mapping[str, Implementation] = {
     "": "fa2", "fa1": "fa1", "fa2": "fa2", "fa3": "fa3", "cudnn": "cudnn", "aiter": "aiter",
-    "triton": "fa2",
+    "aiter_fp32": "aiter_fp32", "triton": "fa2",
 }  # fmt: skip
 _MOST_RANKS = 10**7
 _CHAIN = "torch"  # a chain of kernels, not one

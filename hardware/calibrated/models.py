@@ -44,7 +44,7 @@ CPU = "cpu"
 """In place of a GPU: collectives between processes without one, as gloo runs them."""
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "nvfp4")
-IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn", "aiter")
+IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn", "aiter", "aiter_fp32")
 REFERENCE_BYTES = 1e6
 """Payload at which a file states the part of a collective's time that grows with the square root."""
 

@@ -23,7 +23,7 @@ SLOWER, FASTER = "slower kernel", "faster kernel"
 """The kinds of its causes. Their ``sigma`` is no residual: it is the logarithm of how many times as long, or
 as short, the whole step would be."""
 
-CHOICES: tuple[Implementation, ...] = ("fa2", "fa3", "cudnn", "aiter")
+CHOICES: tuple[Implementation, ...] = ("fa2", "fa3", "cudnn", "aiter", "aiter_fp32")
 """Fused attention of trainers since 2023; the first FlashAttention is no choice of theirs any more."""
 
 _EIGHT_BITS = ("fp8", "mxfp8")

@@ -182,6 +182,9 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     builder.kernel("QK^T", _scores(local, local.head_dim), launches=launches)
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
+    elif not software.kernels.softmax_fp32:
+        builder.memory("scale, softmax", 4 * e * scores, launches=2)  # read, write each
+        builder.memory("mask", 2 * e * scores, instructions=STRIDED["choose"] * scores)
     else:
         # scale (r, w), softmax (r 4, w 4), cast back (r 4, w e)
         builder.memory("scale, softmax", (3 * e + 12) * scores, launches=3)
@@ -202,6 +205,10 @@ def _unfused_backward(builder: LayerBuilder) -> None:
         builder.memory("attention dropout backward", (2 * e + 1) * scores)
     if _softmax_is_one_kernel(local, software):
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
+    elif not software.kernels.softmax_fp32:
+        # product of gradient and probabilities, what takes its sum off (r, r, w each), scale (r, w)
+        builder.memory("softmax backward", 8 * e * scores, launches=3)
+        builder.memory("mask backward", 2 * e * scores, instructions=STRIDED["choose"] * scores)
     else:
         # product of gradient and probabilities, and the kernel that takes its sum off (r 4 r 4 w 4 each;
         # ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out), cast back (r 4, w e), scale (r, w)

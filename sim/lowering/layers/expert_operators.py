@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .experts import Experts
+from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .strided import STRIDED
 
@@ -211,7 +212,7 @@ def gate(builder: LayerBuilder, experts: Experts) -> None:
         builder.memory("activation", 2 * e * elements, launches=turns)
         return
     # SiLU r w; product r 2 w 1: of halves of rows, unless each branch is a product of its own
-    issued = (STRIDED["copy"] + STRIDED["product by row"]) * elements if _halves(builder) else 0.0
+    issued = (STRIDED["copy"] + STRIDED["product by row"]) * elements if _halves(builder) else NOTHING
     builder.memory("gate", 5 * e * elements, launches=2 * turns, instructions=issued)
 
 
@@ -227,7 +228,7 @@ def gate_backward(builder: LayerBuilder, experts: Experts) -> None:
         builder.memory("activation backward", 3 * e * elements, launches=turns)
         return
     # products r 2 w 1 each; SiLU's r 2 w 1
-    issued = 2 * STRIDED["product by row"] * elements if _halves(builder) else 0.0
+    issued = 2 * STRIDED["product by row"] * elements if _halves(builder) else NOTHING
     builder.memory("gate backward", 9 * e * elements, launches=3 * turns, instructions=issued)
     if _halves(builder):
         builder.memory("join gradients of branches", 4 * e * elements, launches=turns)  # r w

@@ -14,6 +14,7 @@ from ....kernels.gemm import LEAST_SMS, HeldSms
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
+from .issued import NOTHING, Issued
 
 if TYPE_CHECKING:
     from ...scenario.software.software import Software
@@ -215,7 +216,13 @@ class LayerBuilder:
         return weights * self.costs.loop.weight if fused else weights
 
     def function(
-        self, name: str, hbm_bytes: float, *, launches: int = 1, operators: int = 0, instructions: float = 0.0
+        self,
+        name: str,
+        hbm_bytes: float,
+        *,
+        launches: int = 1,
+        operators: int = 0,
+        instructions: Issued = NOTHING,
     ) -> int:
         """Append a memory-bound function of a layer's forward that is no module of its own, in so many
         ``launches``."""
@@ -239,7 +246,7 @@ class LayerBuilder:
         operators: int = 0,
         counted: float | None = None,
         parts: float = 0.0,
-        instructions: float = 0.0,
+        instructions: Issued = NOTHING,
         in_turn: float = 0.0,
         numbers: int = 0,
     ) -> int:
@@ -251,7 +258,8 @@ class LayerBuilder:
             flops=flops,
             launches=launches,
             parts=parts,
-            instructions=instructions,
+            instructions=instructions.nvidia,
+            vector_instructions=instructions.amd,
             in_turn=in_turn,
             numbers=numbers,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .strided import STRIDED
@@ -78,7 +79,7 @@ def _by_operators(
         singly, kernels = 3 * e + 12, 3
         issued = STRIDED["cast to FP32"] + products + STRIDED["product by row"]
     for what, each, count, instructions in (
-        (name, moved - singly, launches - kernels, 0.0),
+        (name, moved - singly, launches - kernels, NOTHING),
         (f"{name}, by element", singly, kernels, issued),
     ):
         builder.memory(

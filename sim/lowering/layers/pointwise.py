@@ -10,22 +10,31 @@ from __future__ import annotations
 from ...scenario.software.software import Software
 from .autocast import cast_branch_gradient
 from .gelu import gelu, gelu_backward
+from .issued import NOTHING, Issued, counted_once
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
 from .strided import STRIDED
 
-JOINED = 44.5
+JOINED = Issued(44.5, 70.7)
 """Instructions of a thread for each element of a gated activation's gradient that torch.cat joined. torch
 makes one kernel of the join and of both gradients, which works out either for every element and keeps one:
 five loads for two elements and a sigmoid for each gradient of each, where three and one would do
 (torch/_inductor/lowering.py, pointwise_cat, from 2.2 on; pytorch pull request 184999 names the fault). Loads
 of the same row come soon enough to find it in the second cache, so that bytes at HBM stay those of one read.
-Counted in its machine code for Hopper; 43.6 for Ampere, 42 for Blackwell."""
+Counted in its machine code for Hopper; 43.6 for Ampere, 42 for Blackwell. For AMD compiled by Triton 3.9 from
+the same text in blocks of 1,024 by four warps, as torch makes them there (torch/_inductor/runtime/
+triton_heuristics.py, triton_config and _num_warps): 61.2 vector instructions on gfx942, 4 of them of quarter
+rate (LLVM's SISchedule.td, WriteTrans32), and 56.2 on gfx950, which rounds to 16 bits at once: 73.2 and
+68.2."""
 
-WEIGHTED = 51.0
-"""The same where each row has a weight, for rows whose number the compiler does not know."""
+GATED = Issued(amd=34.5)
+"""The same of the activation itself for each output: 31 and 26 vector instructions, 37 and 32 with their
+rates. The 20 of Hopper take less than the bytes of all of NVIDIA's GPUs that were measured: left out."""
+
+WEIGHTED = Issued(51.0, 74.5)
+"""JOINED where each row has a weight, for rows whose number the compiler does not know (77 and 72)."""
 
 _ROPE_FORWARD, _ROPE_BACKWARD = (64.5, 20.0), (95.0, 22.0)
 """Instructions of a thread for each angle, and for each element that it turns, in TransformerEngine's
@@ -117,7 +126,7 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
         append(name, moved, instructions=_instructions_in_product(local, backward=backward))
     elif software.kernels.fused_rope or software.kernels.torch_compile:
         sines = software.kernels.fused_rope and software.kernels.rope_takes_sines
-        issued = _rope_instructions(local, backward=backward) if sines else 0.0
+        issued = _rope_instructions(local, backward=backward) if sines else NOTHING
         append = builder.memory if backward else builder.function
         append(name, 2.0 * size, instructions=issued)  # read, write
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
@@ -133,7 +142,7 @@ def _complex_rope(builder: LayerBuilder, name: str) -> None:
     """
     e = builder.local.element_bytes
     elements = builder.local.query_bytes / e
-    cast = STRIDED["cast to FP32"] * elements if e < 4 else 0.0
+    cast = STRIDED["cast to FP32"] * elements if e < 4 else NOTHING
     builder.memory(f"{name}, to FP32", (e + 4) * elements, launches=2, instructions=cast)
     builder.memory(name, (12 + e) * elements, launches=4)
 
@@ -159,7 +168,7 @@ def _halves_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
     for what, passes, launches, issued in (
         (name, 4.0, 4, 2 * STRIDED["product by head"]),  # r w each
         (f"{name}, halves", *halves),
-        (f"{name}, sum", *total, 0.0),
+        (f"{name}, sum", *total, NOTHING),
     ):
         operators = operators_on_heads(builder, launches)
         builder.memory(
@@ -167,19 +176,19 @@ def _halves_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
         )
 
 
-def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
+def _rope_instructions(local: LocalShape, *, backward: bool) -> Issued:
     """Instructions of the two fused kernels, one for queries and one for keys."""
     angle, element = _ROPE_BACKWARD if backward else _ROPE_FORWARD
     each = sum(element * heads + angle * _rope_warps(heads) for heads in (local.heads, local.kv_heads))
-    return each * local.tokens * local.head_dim
+    return counted_once(each * local.tokens * local.head_dim)
 
 
-def _instructions_in_product(local: LocalShape, *, backward: bool) -> float:
+def _instructions_in_product(local: LocalShape, *, backward: bool) -> Issued:
     """Instructions of the kernel that turns queries and keys inside the GEMM."""
     element = _IN_PRODUCT_BACKWARD if backward else _IN_PRODUCT_FORWARD
     turned = (local.heads + local.kv_heads) * (element * local.head_dim + 32 * _IN_PRODUCT_HEAD)
     carried = _CARRIED * local.kv_heads * local.v_head_dim
-    return float(local.tokens * (turned + carried + 2 * _IN_PRODUCT_ANGLE * local.head_dim))
+    return counted_once(float(local.tokens * (turned + carried + 2 * _IN_PRODUCT_ANGLE * local.head_dim)))
 
 
 def _rope_warps(heads: float) -> int:
@@ -285,7 +294,8 @@ def activation(builder: LayerBuilder) -> None:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.gathered / local.element_bytes
-        builder.function("activation", (local.gate + written) * wide)  # read every branch, write one
+        moved = (local.gate + written) * wide  # read every branch, write one
+        builder.function("activation", moved, instructions=_instructions(builder, GATED))
     elif local.gate == 2:
         builder.function("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
     elif software.kernels.gelu_by_operators:
@@ -305,7 +315,11 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes
         # read inputs and dY, write dX
         moved = (local.gate + 1 + local.gate * written) * wide
-        builder.memory("activation backward", moved, instructions=_instructions(builder, weighted))
+        builder.memory(
+            "activation backward",
+            moved,
+            instructions=_instructions(builder, local.gate * (WEIGHTED if weighted else JOINED)),
+        )
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)
@@ -321,14 +335,14 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
         _clamp_backward(builder)
 
 
-def _instructions(builder: LayerBuilder, weighted: bool) -> float:
-    """Instructions of an activation's backward that writes both branches' gradients into one tensor; 0 for
-    all others, whose time is set by their bytes."""
+def _instructions(builder: LayerBuilder, each: Issued) -> Issued:
+    """Instructions of a gated activation that torch compiles, or of its backward, which writes both branches'
+    gradients into one tensor: ``each`` an element that it writes. None of all others, whose time is set by
+    their bytes."""
     local, kernels = builder.local, builder.software.kernels
     if not kernels.activation_grad_joined or local.gate != 2 or kernels.fused_quantise:
-        return 0.0
-    each = WEIGHTED if weighted else JOINED
-    return each * local.gate * local.tokens * local.ffn
+        return NOTHING
+    return each * local.tokens * local.ffn
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:

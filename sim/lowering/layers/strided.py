@@ -14,23 +14,25 @@ References:
 
 from __future__ import annotations
 
+from .issued import Issued, counted_once
+
 STRIDED = {
-    "clamp": 51.0,
-    "compare": 50.0,
-    "choose": 60.0,
-    "product by row": 53.0,
-    "product by head": 66.0,
-    "negation": 45.0,
-    "join of halves": 65.0,
-    "join of rows": 47.0,
-    "join of what is strided": 84.0,
-    "copy": 43.0,
-    "put": 101.0,
-    "scatter_add": 95.0,
-    "sum of what is put": 44.0,
-    "index_add": 141.0,
-    "cast to FP32": 52.0,
-    "FP32 product by row": 54.5,
+    "clamp": Issued(51.0, 20.2),
+    "compare": Issued(50.0, 18.1),
+    "choose": Issued(60.0, 20.1),
+    "product by row": Issued(53.0, 25.2),
+    "product by head": Issued(66.0, 36.2),
+    "negation": Issued(45.0, 22.2),
+    "join of halves": counted_once(65.0),
+    "join of rows": counted_once(47.0),
+    "join of what is strided": counted_once(84.0),
+    "copy": Issued(43.0, 15.1),
+    "put": counted_once(101.0),
+    "scatter_add": counted_once(95.0),
+    "sum of what is put": counted_once(44.0),
+    "index_add": counted_once(141.0),
+    "cast to FP32": Issued(52.0, 1.8),
+    "FP32 product by row": Issued(54.5, 18.2),
 }
 """Instructions of a thread for each element of 16 bits. Counted in the machine code of kernels built alike
 (nvcc 13.0) on the path that two dimensions take, three for a product by head: 51, 50, 63, 55, 67 and 45 for
@@ -54,4 +56,11 @@ the cast back 5.5; an FP32 product by row or column 11.4 (8 pass), a product by 
 as models write it takes 50 and 110, forward and backward; these parts are 50 and 106, where 36 and 92
 pass. Products with sines, negated halves, their join and sum take 46 each way, where 20 and 30 pass.
 ``masked_fill`` takes 14.5, where 5 do. The rule of ISSUED (kernels/memory_bound.py) makes of a cast 9,
-of the products 9.4 and 9.2, at the clock of training."""
+of the products 9.4 and 9.2, at the clock of training.
+
+AMD's are vector instructions in machine code for gfx942 (clang 19) of kernels built alike, on the path of
+whole blocks: torch's for ROCm are others. A thread takes eight elements of 16 bits, or four of 32, 128 apart;
+two dimensions have offsets of their own code; casts of 16 bits to FP32 are kernels of their own, which pass 4
+at a time where all is contiguous (CUDALoops.cuh, launch_legacy_kernel_manual_unroll; OffsetCalculator.cuh;
+Copy.cu, bfloat16tofloat32_copy_kernel_cuda, at 007aa8ae). Products of whole numbers, nearly half of them,
+count as one each, as LLVM has them from gfx90a on (llvm/lib/Target/AMDGPU/SISchedule.td, WriteIntMul)."""

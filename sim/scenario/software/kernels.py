@@ -10,7 +10,7 @@ from ....hardware.fields import PositiveShare, whole
 from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
-AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter"]
+AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter", "aiter_fp32"]
 CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "compiled-torch", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
@@ -29,7 +29,8 @@ class KernelSoftware(SoftwareGroup):
     attention: AttentionKernel = Field(
         default="fa2",
         description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3 (2 on AMD: Composable"
-        " Kernel's), cuDNN's, or AITER's assembly (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
+        " Kernel's), cuDNN's, or AITER's assembly, which adds gradients of queries up in 16 bits or, by"
+        " default, in FP32 (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
     )
     attention_assumed: bool = Field(
         default=False,
@@ -116,6 +117,12 @@ class KernelSoftware(SoftwareGroup):
     )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
+    )
+    softmax_fp32: bool = Field(
+        default=True,
+        description="where nothing fuses it, the softmax of unfused attention is of scores cast to FP32, and"
+        " its probabilities are cast back (Megatron-LM's forward_torch_softmax); false: torch's softmax of"
+        " scores as wide as GEMMs write them",
     )
     fused_rope: bool = Field(default=True, description="rotary positions in one kernel each way")
     rope_takes_sines: bool = Field(
