@@ -80,3 +80,15 @@ def test_screening_knows_that_a_forward_that_keeps_nothing_has_no_loss(zero: int
     for i in range(len(space)):
         step_s = simulate(space.scenario_of(i)).step_time_s
         assert 0.85 * step_s < bounds[i] <= step_s * (1 + 1e-9)
+
+
+def test_screened_hosts_are_ahead_by_the_forward_that_a_layout_has() -> None:
+    """One without the loss has fewer launches, and so more buffers in flight; whichever is screened first."""
+    ahead: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "records_streams": True}
+    run = with_experts(host_s_per_kernel=1e-5, router_loss=True, **ahead)
+    recompute = {"training.recompute": ["none", "full"]}
+    space = space_of(run, vary={name: [field_value(run, name)] for name in LAYOUT} | recompute)
+    found = screen(space, within=float("inf"))
+    for i in range(len(space)):
+        memory = simulate(space.scenario_of(i)).memory
+        assert found.needed_bytes[i] == pytest.approx(max(stage.needed_bytes for stage in memory), rel=1e-9)
