@@ -185,9 +185,10 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     counts = _counts(run)
     found = {"ep": counts + dispatched + 3 * combined + 2 * weights, "etp": 4 * rows + 2 * rows_weights}
     if "operators" in layer.recompute:  # which stops at the last input that backward reads
-        sent_again = counts + dispatched + weights + (combined if reads_rows(run) else 0.0)
+        at_home = reads_rows(run) and run.software.exchange.moe_dispatcher == "alltoall"
+        sent_again = counts + dispatched + weights + (combined if at_home else 0.0)
         found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else sent_again
-        found["etp"] += (2 * rows if reads_rows(run) else rows) + rows_weights
+        found["etp"] += (2 * rows if at_home else rows) + rows_weights
     elif "routed fc2" in again:
         back = 0.0 if "full" in layer.recompute and _home_is_left_out(run) else combined
         sent_again = counts + dispatched + weights + back

@@ -137,7 +137,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
             "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **grouped(draw(switches(preset, schedule, precision, experts)))},
+        "software": {"preset": preset, **grouped(draw(switches(preset, schedule, precision, experts, zero)))},
     }
 
 
@@ -156,13 +156,15 @@ def recomputations() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def routings() -> st.SearchStrategy[Any]:
-    """Even, by Zipf's law, or as counted in a run."""
+    """Even, drawn or in turn, by Zipf's law, or as counted in a run."""
     files = [{"kind": "counts", "file": str(file)} for file in (COUNTS_FILE, IDLE_COUNTS_FILE)]
-    return st.sampled_from(["balanced", {"kind": "zipf", "exponent": 0.5}, *files])
+    return st.sampled_from(["balanced", "in_turn", {"kind": "zipf", "exponent": 0.5}, *files])
 
 
 @st.composite
-def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, experts: bool) -> dict[str, Any]:
+def switches(
+    draw: st.DrawFn, preset: str, schedule: str, precision: str, experts: bool, zero: int
+) -> dict[str, Any]:
     """What of a preset may be otherwise, by field; attention is one that every drawn GPU has."""
 
     def pick(*choices: Any) -> Any:
@@ -170,17 +172,23 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, expert
 
     own = get_software(preset)
     reduction = pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets")
+    implementation = pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp", "xla")
+    dispatcher = pick("alltoall", "deepep", "hybridep")
+    fused_loss = pick(False, False, True)
     return {
         "attention": pick("fa2" if own.kernels.attention == "fa3" else own.kernels.attention, "fa2"),
         "cp_comm": pick("p2p", "all_gather", "a2a"),
         "cp_engine": pick(own.exchange.cp_engine, "transformer-engine"),
         "tp_comm_overlap": pick(own.exchange.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
-        "moe_dispatcher": pick("alltoall", "deepep", "hybridep"),
+        "moe_dispatcher": dispatcher,
+        "arrivals_indexed_by_torch": experts and dispatcher == "deepep" and pick(True, False),
+        "router_loss": experts and pick(own.exchange.router_loss, True, False),
         "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel", "stacked"),
-        "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp", "xla"),
+        "implementation": implementation,
+        "lists": implementation == "deepspeed" and zero == 3 and pick(True, False),
         "reduce": pick("each", "each", "last"),
         "recompute_stops_early": pick(own.kernels.recompute_stops_early, True, False),
         "reshard_after_forward": pick("default", "default", "always", "never"),
@@ -188,6 +196,8 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, expert
         "overlap_grad_reduce": pick(own.gradients.overlap_grad_reduce, True, False),
         "overlap_param_gather": pick(own.gradients.overlap_param_gather, True, False),
         "reduction": reduction,
+        "bucket_elements": pick(own.gradients.bucket_elements, 1e5),
+        "nan_check": pick(own.gradients.nan_check, True, False),
         "zero1_reduce_scatters": pick(True, True, False),
         "zero1_broadcasts": reduction != "nanotron-buckets" and pick(False, False, True),
         "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
@@ -207,6 +217,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str, expert
         "norm_grad_by_columns": own.kernels.norm_grad_apart and pick(True, False),
         "unrolled": own.sharding.implementation == "xla" and pick(True, False),
         "weighted_rows": experts and pick(own.kernels.weighted_rows, True, False),
+        **({"cross_entropy": "fused", "metrics_copy_logits": pick(True, False)} if fused_loss else {}),
         **(
             {"fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise")}
             if precision == "fp8"

@@ -243,6 +243,10 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "more tokens, split backwards": {
         "mtp_layers": 1, "schedule": "zb-h1", "pp": 2, "dp": 2, "moe": None, "preset": "torchtitan-2024"
     },
+    "rows weighted where experts are, operators run again": {
+        "weighted_rows": True, "moe_dispatcher": "deepep", "ep": 2, "etp": 2, "tp": 2, "dp": 2,
+        "sequence_parallel": True, "recompute": {"kind": "operators", "keep": ["mm"]},
+    },
     "more tokens, uneven router": {
         "mtp_layers": 1, "routing": {"kind": "zipf", "exponent": 1.0}, "ep": 4, "dp": 4, "pp": 2, "zero": 1
     },

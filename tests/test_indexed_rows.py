@@ -65,6 +65,15 @@ def test_rows_of_a_single_rank_have_not_arrived() -> None:
     assert bytes_of(low, "permute backward zeros")[0] > 0
 
 
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
+def test_indexing_does_not_ask_how_many_experts_a_rank_has(dispatcher: str) -> None:
+    """torchtitan's _permute and _unpermute run for one, too, both ways; Megatron core leaves its own out."""
+    names = ("sort by expert", "sort by source", "sort by source backward", "sort by expert backward")
+    alone: dict[str, Any] = {"num_experts": 8, "ep": 8, "moe_dispatcher": dispatcher}
+    assert all(size > 0 for size in bytes_of(lowered(with_experts(weighted_rows=True, **alone)), *names))
+    assert bytes_of(lowered(with_experts(**alone)), *names) == [0] * 4
+
+
 def test_rows_pass_element_by_element() -> None:
     """A kernel that puts rows issues for as long as it takes, at a rate that a GPU has for all."""
     low = lowered(with_experts(weighted_rows=True, seq_length=8192))

@@ -115,3 +115,15 @@ def test_screening_shares_experts_between_tensor_parallel_degrees_where_they_hav
     assert name.has_router_loss is loss
     assert all(ops == same_ops[0] for same_ops in found.values() for ops in same_ops)
     assert (len(found), len(tables.layers)) == (4 if loss else 3, 4)
+
+
+def test_screened_hosts_are_ahead_by_the_forward_that_a_layout_has() -> None:
+    """One without the loss has fewer launches, and so more buffers in flight; whichever is screened first."""
+    ahead: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "records_streams": True}
+    run = with_experts(host_s_per_kernel=1e-5, router_loss=True, **ahead)
+    recompute = {"training.recompute": ["none", "full"]}
+    space = space_of(run, vary={name: [field_value(run, name)] for name in LAYOUT} | recompute)
+    found = screen(space, within=float("inf"))
+    for i in range(len(space)):
+        memory = simulate(space.scenario_of(i)).memory
+        assert found.needed_bytes[i] == pytest.approx(max(stage.needed_bytes for stage in memory), rel=1e-9)

@@ -238,6 +238,33 @@ def test_a_scenario_survives_the_way_through_yaml_and_json(document: dict[str, A
     assert scenario_from_document(json.loads(json.dumps(scenario.to_document())), "other") == scenario
 
 
+@pytest.mark.parametrize(
+    ("gpu", "preset", "precision", "group", "field", "value"),
+    [
+        ("A100-SXM4-80GB", "megatron-core-2025", "bf16", "kernels", "attention", "cudnn"),
+        ("B200-SXM-180GB", "torchtitan-2025", "bf16", "kernels", "attention", "fa2"),
+        ("A100-SXM4-80GB", "megatron-core-2025", "fp16", "gradients", "main_grad_bytes", 4),
+    ],
+)
+def test_what_a_preset_has_is_written_where_the_job_would_change_it(
+    gpu: str, preset: str, precision: str, group: str, field: str, value: Any
+) -> None:
+    """The preset's own value, stated, is another than what its framework runs on that GPU or so precise."""
+    document = {
+        "model": "llama3-8b",
+        "cluster": {"gpu": gpu, "gpus": 8, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"},
+        "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 4096, "precision": precision},
+    }
+    stated = {"preset": preset, group: {field: value}}
+    said, silent = (
+        scenario_from_document({**document, "software": software}, "job") for software in (stated, preset)
+    )
+    assert getattr(getattr(said.software, group), field) == value
+    assert said != silent
+    for one in (said, silent):
+        assert scenario_from_document(one.to_document(), "job") == one
+
+
 @given(document=documents())
 def test_world_and_batch_add_up(document: dict[str, Any]) -> None:
     scenario = scenario_from_document(document, "drawn")

@@ -22,8 +22,9 @@ WHOLE = {"prefetch_elements": 0.0}  # layers this small would be gathered as one
 RANKS = 8
 
 
-def run(*, lists: bool, zero: int = 3, **fields: Any) -> Scenario:
-    software = {"preset": PRESET, "sharding": WHOLE | ({"lists": True} if lists else {})}
+def run(*, lists: bool, zero: int = 3, kernels: dict[str, Any] | None = None, **fields: Any) -> Scenario:
+    sharding = WHOLE | ({"lists": True} if lists else {})
+    software = {"preset": PRESET, "sharding": sharding, "kernels": kernels or {}}
     return scenario(software=software, dp=RANKS, zero=zero, mlp="gelu", microbatches=1, **fields)
 
 
@@ -47,6 +48,19 @@ def test_a_layer_is_reduced_from_a_list_for_each_of_its_matrices() -> None:
     plain, listed = (latencies_s(run(lists=how), "reduce_scatter") for how in (False, True))
     layers = run(lists=True).model.num_layers
     turns = RANKS * (layers * MATRICES + len(listed) - layers)
+    assert sum(listed) - sum(plain) == pytest.approx(turns * COPY_HOST_S)
+
+
+def test_experts_in_a_loop_are_reduced_from_lists_of_their_own() -> None:
+    """One for each matrix, as they are gathered; other matrices of a layer have theirs."""
+    count, matrices = 8, 2
+    fields: dict[str, Any] = {
+        "moe": {"num_experts": count, "topk": 2, "expert_ffn_hidden_size": 128},
+        "kernels": {"expert_operators": "loop"},
+    }
+    plain, listed = (latencies_s(run(lists=how, **fields), "reduce_scatter") for how in (False, True))
+    layers = run(lists=True).model.num_layers
+    turns = RANKS * (layers * (MATRICES + count * matrices) + len(listed) - 2 * layers)
     assert sum(listed) - sum(plain) == pytest.approx(turns * COPY_HOST_S)
 
 

@@ -146,13 +146,16 @@ def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
 
 
 def metrics_copy_logits_that_are_there(software: Software) -> Iterator[Finding]:
-    """What metrics copy is told beside a fused loss alone, and a loss in chunks leaves no logits to copy."""
+    """What metrics copy is told beside a fused loss alone, which writes its gradient over what it is given; a
+    loss in chunks leaves no logits to copy."""
     kernels = software.kernels
-    if kernels.metrics_copy_logits and (kernels.cross_entropy != "fused" or kernels.loss_chunks > 1):
+    told = {"cross_entropy": "fused", "loss_chunks": 1, "loss_in_place": True}
+    have = {name: getattr(kernels, name) for name in told}
+    if kernels.metrics_copy_logits and have != told:
+        wanted, these = (", ".join(f"{k}: {str(v).lower()}" for k, v in one.items()) for one in (told, have))
         yield Finding(
             path=("software", "kernels", "metrics_copy_logits"),
-            message="true is of cross_entropy: fused and loss_chunks: 1, and these are"
-            f" {kernels.cross_entropy} and {kernels.loss_chunks}; leave it out",
+            message=f"true is of {wanted}; here is {these}; leave it out",
         )
 
 

@@ -5,6 +5,7 @@ Knows its blocks, how it comes from a document, and how it is written as one: wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import (
@@ -36,9 +37,12 @@ from .errors import Mark, ScenarioError
 from .explain import problems_of
 from .fault_blocks import fault_blocks
 from .finding import Finding, Inconsistent
+from .frameworks import lookup_in, with_own_defaults
+from .machine import gpu_of
 from .model.model import Model
 from .optimizers import OptimizerSpec
 from .pipeline_shape import pipeline_shape
+from .presets import with_attention_of
 from .read_from import READ_FROM, Checked
 from .software.presets import get_software, software_names
 from .software.software import Software
@@ -219,7 +223,7 @@ class Scenario(ScenarioBlock):
             document["model"].pop("padded_vocab_size", None)  # it follows, also where tp is changed
         if self.training.optimizer == OptimizerSpec():
             del document["training"]["optimizer"]
-        document["software"] = _software_document(self.software)
+        document["software"] = _software_document(self)
         if self.step_time is not None:
             document["step_time"] = format_quantity(self.step_time, "seconds")
         for name in _FAULT_BLOCKS[1:]:
@@ -259,20 +263,29 @@ def _of_parts(parts: dict[str, Any], document: TreeNode) -> Scenario:
     return found
 
 
-def _software_document(software: Software) -> dict[str, Any]:
-    """The preset and what differs from it; all fields of a stack that is no preset."""
+def _software_document(scenario: Scenario) -> dict[str, Any]:
+    """The preset and what differs from it, or from what it is in this job where nothing else is said; all
+    fields of a stack that is no preset."""
+    software = scenario.software
     fields = software.model_dump()
     if software.name not in software_names():
         return fields
-    preset = get_software(software.name).model_dump()
-    changed = {key: _different(value, preset[key]) for key, value in fields.items() if value != preset[key]}
+    preset = get_software(software.name)
+    silent = {name: getattr(scenario, name) for name in ("model", "parallelism", "training")}
+    of_job = with_own_defaults(with_attention_of(gpu_of(scenario.cluster), preset), lookup_in(silent))
+    usual = preset.model_dump(), of_job.model_dump()
+    changed = {
+        key: _different(value, [one[key] for one in usual])
+        for key, value in fields.items()
+        if any(value != one[key] for one in usual)
+    }
     if software.kernels.attention_assumed and "attention" in changed.get("kernels", {}):
         changed["kernels"]["attention_assumed"] = True  # a named one is else taken to be known (presets.py)
     return {"preset": software.name, **changed}
 
 
-def _different(value: Any, usual: Any) -> Any:
-    """A field as it is; of a group those fields that differ from the preset's."""
+def _different(value: Any, usual: Sequence[Any]) -> Any:
+    """A field as it is; of a group those fields that differ from one of the ``usual``."""
     if not isinstance(value, dict):
         return value
-    return {key: inner for key, inner in value.items() if inner != usual[key]}
+    return {key: inner for key, inner in value.items() if any(inner != one[key] for one in usual)}

@@ -315,9 +315,11 @@ def _gathered(local: LocalShape) -> float:
 
 
 def _sort(builder: LayerBuilder, name: str) -> None:
-    """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
+    """Rows arrive by source and are wanted by expert; with one expert there is nothing to do, but torch's
+    indexing does not ask (torchtitan models/moe/utils.py, _permute)."""
     local = builder.local
-    if local_experts(local).held > 1 and not uses_torch_operators(builder.software):
+    sorts = local_experts(local).held > 1 or indexes_arrivals(builder) or takes_arrivals(builder)
+    if sorts and not uses_torch_operators(builder.software):
         move_rows(builder, name, 2 * local_experts(local).rows(local.norm_tokens))
 
 

@@ -79,11 +79,11 @@ class ShardTraffic:
         found: tuple[Op, ...] = ()
         bucket = self.rule.reduce_bucket * self.reduce_bytes
         own = unit.elements + unit.whole
-        for group, elements in ((self.shards, own), (self.experts, unit.experts)):
+        calls, expert_calls = (self.rule.calls, self.rule.expert_calls) if unit.name == "layer" else (1, 1)
+        for group, elements, lists in ((self.shards, own, calls), (self.experts, unit.experts, expert_calls)):
             if elements <= 0:
                 continue
             if group.ranks > 1:
-                lists = self.rule.calls if unit.name == "layer" else 1
                 found += tuple(
                     self._listed(
                         self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),

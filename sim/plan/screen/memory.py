@@ -32,6 +32,7 @@ from .layer_activations import activations_of, joined_sizes
 from .numbering import KnownFigures, dense
 from .rank_classes import RankClasses
 from .stages import without_recompute
+from .times import recompute_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -229,7 +230,7 @@ class MemoryScreen:
         return found[layer]
 
     def _lead_of(self, layer: int, run: LayerRun) -> float:
-        key = layer, run.kind
+        key = layer, run.kind, recompute_of(forward_block, run, run.recompute)
         if key not in self.leads:
             blocks = self.tables.blocks_of(layer)
             costs = blocks.costs
