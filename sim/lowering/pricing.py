@@ -18,6 +18,7 @@ from .layers.layer_builder import KernelPricing
 from .layers.local_shape import local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads
+from .layers.strided import CASTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ def kernel_pricing(
         return tail_seconds(gemm, seconds, beside, cluster.gpu, profile, static_schedule=static)
 
     host = host_prices(scenario, profile.steps.host * cluster.node.launch_factor)
+    vectorised = cluster.gpu.vendor == "AMD" or software.sharding.implementation == "xla"
     return KernelPricing(
         seconds=_seconds_on(machine),
         transfer=transfer,
@@ -73,6 +75,7 @@ def kernel_pricing(
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
         loop=loop_prices(software.host.host_s_per_kernel, cluster.node),
+        vectorised=CASTS if vectorised else frozenset(),
     )
 
 

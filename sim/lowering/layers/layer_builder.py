@@ -14,6 +14,7 @@ from ....kernels.gemm import LEAST_SMS, HeldSms
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
+from .strided import STRIDED
 
 if TYPE_CHECKING:
     from ...scenario.software.software import Software
@@ -51,6 +52,7 @@ class KernelPricing:
       CUDA graphs leave out, and for the update, which is never captured. None: they cost as everything else
       does;
     - ``loop``: launches that a loop in C++ issues cost a fraction of those from Python.
+    - ``vectorised``: what torch takes one element at a time elsewhere (strided.py), but not on this GPU.
     """
 
     seconds: Callable[[Kernel], float]
@@ -67,6 +69,12 @@ class KernelPricing:
     ungraphed: tuple[float, float] | None = None
     eager: tuple[float, float] | None = None
     loop: LoopPrices = LoopPrices()
+    vectorised: frozenset[str] = frozenset()
+
+    def issued(self, what: str, elements: float = 1.0) -> float:
+        """Instructions of what torch does with ``elements`` one at a time, by its name in strided.py; 0 where
+        its bytes tell its time."""
+        return 0.0 if what in self.vectorised else STRIDED[what] * elements
 
     def outside_graphs(self) -> KernelPricing:
         """The pricing of what CUDA graphs of layers leave out."""

@@ -18,7 +18,6 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-from .strided import STRIDED
 
 SCATTERED_BYTES = 4
 """Bytes per logit of what DTensor's backward sets targets in (loss.py, _nll_loss_and_log_softmax_backward:
@@ -42,7 +41,8 @@ def _cast_up(builder: LayerBuilder, logits: float) -> None:
     """Append the cast of 16-bit logits to FP32, which takes one element at a time (strided.py)."""
     moved = builder.local.element_bytes + logit_bytes(builder.local, builder.software)
     if builder.software.kernels.logits_fp32:
-        builder.memory("logits to FP32", logits * moved, instructions=logits * STRIDED["cast to FP32"])
+        issued = builder.costs.issued("cast to FP32", logits)
+        builder.memory("logits to FP32", logits * moved, instructions=issued)
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
@@ -98,7 +98,7 @@ def _logged(builder: LayerBuilder, times: int) -> None:
     """
     e, wide, logits = builder.local.element_bytes, 4, times * _share(builder.local)
     # cast r w; log-softmax; a token's own logit is next to nothing
-    issued = logits * STRIDED["cast to FP32"]
+    issued = builder.costs.issued("cast to FP32", logits)
     builder.memory("logits of metrics to FP32", logits * (e + wide), launches=times, instructions=issued)
     passes = _log_softmax_passes(builder.local.vocabulary)
     builder.memory("losses for metrics", logits * passes * wide, launches=5 * times)

@@ -36,7 +36,12 @@ def join_backward(builder: LayerBuilder, *, split: bool) -> None:
     table = float(local.vocabulary * local.hidden)
     # As at the embedding itself: the table is filled with zeros, rows are added, all goes to the gradient.
     builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
-    builder.memory("accumulate gradient", table * (local.element_bytes + 2 * local.grad_bytes))
+    mixed = (
+        builder.costs.issued("FP32 plus 16 bits", table) if local.element_bytes < local.grad_bytes else 0.0
+    )
+    builder.memory(
+        "accumulate gradient", table * (local.element_bytes + 2 * local.grad_bytes), instructions=mixed
+    )
 
 
 def join_weight_grad(builder: LayerBuilder) -> None:
