@@ -113,7 +113,7 @@ def test_amd_and_xla_pass_several_elements_at_a_time() -> None:
         seconds, moved = told(amd, name)
         assert moved / seconds > 0.7 * 5.3e12  # of HBM's rate
     xla = {"sharding": {"implementation": "xla"}, "kernels": {"fused_wgrad_accumulation": False}}
-    assert bytes_time(job(**xla) | DDP, "accumulate gradient", 10) < 10.1
+    assert bytes_time(job(**xla) | DDP, "accumulate gradient", 10) < 10.2
 
 
 def test_a_fused_update_is_told_by_its_bytes() -> None:

@@ -145,6 +145,16 @@ def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
         )
 
 
+def z_loss_within_a_loss_with_sums(software: Software) -> Iterator[Finding]:
+    """torch's own cross_entropy, uncompiled, has no z-loss within."""
+    kernels = software.kernels
+    if kernels.z_loss == "within" and kernels.cross_entropy in ("eager", "gathered"):
+        yield Finding(
+            path=("software", "kernels", "z_loss"),
+            message=f"cross_entropy: {kernels.cross_entropy} has no z-loss within; write apart",
+        )
+
+
 def metrics_copy_logits_that_are_there(software: Software) -> Iterator[Finding]:
     """What metrics copy is told beside a fused loss alone, and a loss in chunks leaves no logits to copy."""
     kernels = software.kernels

@@ -18,6 +18,7 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+from .z_loss import z_loss_backward, z_loss_bytes, z_loss_forward
 
 SCATTERED_BYTES = 4
 """Bytes per logit of what DTensor's backward sets targets in (loss.py, _nll_loss_and_log_softmax_backward:
@@ -48,6 +49,7 @@ def _cast_up(builder: LayerBuilder, logits: float) -> None:
 def loss_forward(builder: LayerBuilder) -> Block:
     """Append what computes the loss from the logits; probabilities are kept for backward."""
     software = builder.software
+    z_loss_forward(builder)
     _FORWARD[software.kernels.cross_entropy](builder)
     if software.host.extra_launches_per_microbatch:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_microbatch)
@@ -80,6 +82,7 @@ def loss_backward(builder: LayerBuilder) -> Block:
         # slice r w
         whole = logits * local.tp
         builder.memory("loss backward", whole * (5 * wide + cast) + logits * 2 * e, launches=6)
+    z_loss_backward(builder)
     if copied := _copied_bytes(local, software):
         builder.memory("logits of metrics", 2 * logits * copied)  # r, w
     if software.kernels.logged_losses:
@@ -114,7 +117,7 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
     """
     chunks = software.kernels.loss_chunks
     cut = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
-    return _whole_logits_bytes(local, software) / chunks + cut
+    return (_whole_logits_bytes(local, software) + z_loss_bytes(local, software)) / chunks + cut
 
 
 def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
