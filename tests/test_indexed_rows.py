@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from framework_files import TITAN
+from importing import scenario
 from small_experts import moe_run, with_experts
 from small_scenarios import every_op, lowered
 
@@ -76,3 +78,25 @@ def test_gradients_of_what_deepep_brings_are_added_by_atomics() -> None:
     name = "sort by expert backward"
     assert bytes_of(low, name) > bytes_of(plain, name)
     assert seconds_of(low, name) > 2 * seconds_of(plain, name)
+
+
+def test_rows_of_zeros_are_added_up_one_slot_after_the_other() -> None:
+    """torchtitan until April 2026: 8 slots for each expert here, 0.98 us each on an H200 (decision 261)."""
+    run = with_experts(weighted_rows=True, seq_length=8192)
+    padded = lowered(run.with_({"software.exchange.arrivals_padded": True}))
+    assert bytes_of(lowered(run), "rows of zeros", "rows of zeros backward") == [0, 0]
+    experts = padded.plan.local.experts
+    assert experts is not None
+    assert seconds_of(padded, "rows of zeros summed") == pytest.approx(0.98e-6 * 8 * experts.held, rel=0.02)
+    forward, backward = bytes_of(padded, "rows of zeros", "rows of zeros backward")
+    assert backward == 1.5 * forward > 0
+
+
+@pytest.mark.parametrize(
+    ("version", "padded"), [("v0.2.2", True), ("2026-03-31", True), ("2026-07-01", False)]
+)
+def test_torchtitan_pads_until_april_2026(version: str, padded: bool) -> None:
+    text = TITAN.replace('"8B"', '"30B-A3B"').replace('"llama3"', '"qwen3"')
+    made = scenario({"run.toml": text}, {"gpus": "64"}, version=version)
+    assert made.model.moe is not None
+    assert made.software.exchange.arrivals_padded == padded

@@ -37,6 +37,7 @@ _OF_EXPERTS = {
     "software.kernels.weighted_rows": False,
     "software.kernels.split_expert_gate": False,
     "software.exchange.arrivals_indexed_by_torch": False,
+    "software.exchange.arrivals_padded": False,
     "software.exchange.experts_gather_tokens": False,
     "software.exchange.router_loss": False,
     "software.exchange.replays_exchanges": False,
