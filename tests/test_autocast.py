@@ -85,6 +85,7 @@ def test_a_chain_has_no_casts_where_its_input_is_of_fp32() -> None:
 def test_gradients_are_cast_before_they_are_added_and_nothing_is_copied_after() -> None:
     narrow, wide = job(microbatches=2), job(microbatches=2).with_(AUTOCAST)
     more = moved(wide, "accumulate gradient")[0] - moved(narrow, "accumulate gradient")[0]
+    more += moved(wide, "gradient cast")[0]
     table = HIDDEN * narrow.model.embedding_rows
     parameters = LAYERS * HIDDEN * (4 * HIDDEN + 2 * WIDE) + table
     # FP32 written and read once more; a look-up's gradient is FP32 as it comes, and is read so

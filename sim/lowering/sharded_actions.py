@@ -250,6 +250,7 @@ def sharded_actions_by(plan: StepPlan, rule: ShardingRule) -> ShardedActions:
     """What composes the actions of a plan under its sharding rule."""
     software, local, groups = plan.scenario.software, plan.local, plan.groups
     whole = groups["hsdp"].ranks == 1
+    joined = not rule.flat and software.sharding.implementation == "fsdp2"  # torch._chunk_cat
 
     def group(communicator: str, placement: GroupPlacement) -> ShardGroup:
         return ShardGroup(
@@ -269,6 +270,7 @@ def sharded_actions_by(plan: StepPlan, rule: ShardingRule) -> ShardedActions:
         parameter_bytes=local.stream_bytes,
         host_s=plan.costs.host_collective_s,
         turn_s=COPY_HOST_S * plan.profile.steps.host * plan.cluster.node.launch_factor if rule.lists else 0.0,
+        cast_issued=plan.costs.issued("join to FP32" if joined else "cast to FP32"),
         offload=offload_of(plan),
     )
     rows = Rows(rule=rule, traffic=traffic, composer=Composer(plan.blocks.begin))

@@ -37,6 +37,7 @@ _OF_EXPERTS = {
     "software.kernels.weighted_rows": False,
     "software.kernels.split_expert_gate": False,
     "software.exchange.arrivals_indexed_by_torch": False,
+    "software.exchange.arrivals_padded": False,
     "software.exchange.experts_gather_tokens": False,
     "software.exchange.router_loss": False,
     "software.exchange.replays_exchanges": False,
@@ -142,6 +143,16 @@ def logits_are_held_of_torchs_loss(software: Software) -> Iterator[Finding]:
         yield Finding(
             path=("software", "kernels", "holds_logits"),
             message=f"true is of cross_entropy: eager, and this one is {kernels.cross_entropy}; leave it out",
+        )
+
+
+def z_loss_within_a_loss_with_sums(software: Software) -> Iterator[Finding]:
+    """torch's own cross_entropy, uncompiled, has no z-loss within."""
+    kernels = software.kernels
+    if kernels.z_loss == "within" and kernels.cross_entropy in ("eager", "gathered"):
+        yield Finding(
+            path=("software", "kernels", "z_loss"),
+            message=f"cross_entropy: {kernels.cross_entropy} has no z-loss within; write apart",
         )
 
 

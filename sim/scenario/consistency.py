@@ -41,6 +41,7 @@ from .checks_software import (
     operators_of_experts,
     owners_hold_whole_parameters,
     weights_are_cast_before_they_are_gathered,
+    z_loss_within_a_loss_with_sums,
 )
 from .frameworks import lookup_in, refused_by_framework
 from .schedules import traits_of
@@ -134,6 +135,7 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from owners_hold_whole_parameters(parts.software)
         yield from logits_are_held_of_torchs_loss(parts.software)
         yield from metrics_copy_logits_that_are_there(parts.software)
+        yield from z_loss_within_a_loss_with_sums(parts.software)
         yield from columns_are_summed_apart(parts.software)
         yield from heads_are_turned_in_their_product(model, parts.software)
         if parts.training:

@@ -12,5 +12,5 @@ Read layer.py and layer_builder.py first, with local_shape.py. By subject:
   at them);
 - precision: precision.py, quantise.py, amax.py, autocast.py;
 - recomputation: recompute.py, operators.py, checkpoints.py;
-- the model's layers and ends: kinds.py, stages.py, loss.py.
+- the model's layers and ends: kinds.py, stages.py, loss.py, z_loss.py.
 """

@@ -11,13 +11,24 @@ from ....kernels.kernel import Attention, Direction, Gemm
 from ...scenario.software.software import Software
 from .context import context_backward, context_forward
 from .context_tiles import AttentionKernel, ContextTile
+from .issued import NOTHING, Issued, counted_once
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-from .strided import STRIDED
 
 # Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output
 # and gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
 _CAST = 2 + 2 + 1
+
+_ROW_OF_A_WARP = 1024
+"""FP32 scores of a row up to which a warp takes a row of softmax, in registers (ATen/native/cuda/SoftMax.cu,
+host_softmax: dispatch_softmax_forward)."""
+
+_SOFTMAX_SCORE, _SOFTMAX_THREAD, _SOFTMAX_THREADS = 36.0, 100.0, 1024
+"""Instructions of torch's softmax of a longer row: of each score, which is copied into shared memory (3),
+exponentiated for the sum (11), and once more, divided and written (22); and of each of 1,024 threads, whose
+maxima and sums are joined. Counted in the machine code of a kernel built alike (SoftMax.cu,
+cunn_SoftMaxForwardSmem; nvcc 13.0, Hopper). On an H200 rows of 2,048 keys and more take 16 to 12 bytes' time
+a score, where 8 pass; told are 16.2 of 2,048, 11.4 of 4,096 and 9.1 of 8,192."""
 
 
 def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
@@ -176,6 +187,15 @@ def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
     return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
 
 
+def _softmax_instructions(local: LocalShape) -> Issued:
+    """Instructions of torch's softmax over all scores: none that take longer than its bytes for rows
+    that a warp holds."""
+    if local.sequence <= _ROW_OF_A_WARP:
+        return NOTHING
+    each = _SOFTMAX_SCORE + _SOFTMAX_THREAD * _SOFTMAX_THREADS / local.sequence
+    return counted_once(local.score_elements * each)
+
+
 def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.v_head_dim
@@ -183,13 +203,15 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     elif not software.kernels.softmax_fp32:
-        builder.memory("scale, softmax", 4 * e * scores, launches=2)  # read, write each
-        builder.memory("mask", 2 * e * scores, instructions=STRIDED["choose"] * scores)
+        builder.memory("scale", 2 * e * scores)  # read, write
+        builder.memory("softmax", 2 * e * scores, instructions=_softmax_instructions(local))
+        builder.memory("mask", 2 * e * scores, instructions=builder.costs.issued("choose", scores))
     else:
-        # scale (r, w), softmax (r 4, w 4), cast back (r 4, w e)
-        builder.memory("scale, softmax", (3 * e + 12) * scores, launches=3)
+        # scale (r, w), cast back (r 4, w e); softmax (r 4, w 4)
+        builder.memory("scale and cast back", (3 * e + 4) * scores, launches=2)
+        builder.memory("softmax", 8 * scores, instructions=_softmax_instructions(local))
         # masked_fill (r, w), cast to FP32 (r e, w 4)
-        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
+        issued = builder.costs.issued("choose", scores) + builder.costs.issued("cast to FP32", scores)
         builder.memory("mask, cast to FP32", (3 * e + 4) * scores, launches=2, instructions=issued)
     if local.dropout:
         builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
@@ -208,13 +230,13 @@ def _unfused_backward(builder: LayerBuilder) -> None:
     elif not software.kernels.softmax_fp32:
         # product of gradient and probabilities, what takes its sum off (r, r, w each), scale (r, w)
         builder.memory("softmax backward", 8 * e * scores, launches=3)
-        builder.memory("mask backward", 2 * e * scores, instructions=STRIDED["choose"] * scores)
+        builder.memory("mask backward", 2 * e * scores, instructions=builder.costs.issued("choose", scores))
     else:
         # product of gradient and probabilities, and the kernel that takes its sum off (r 4 r 4 w 4 each;
         # ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out), cast back (r 4, w e), scale (r, w)
         builder.memory("softmax backward", (3 * e + 28) * scores, launches=4)
         # cast to FP32 (r e, w 4), masked_fill (r, w)
-        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
+        issued = builder.costs.issued("choose", scores) + builder.costs.issued("cast to FP32", scores)
         builder.memory("mask and cast backward", (3 * e + 4) * scores, launches=2, instructions=issued)
     builder.kernel("dQ", _weighted(local, local.head_dim))
     builder.kernel("dK", _weighted(local, local.head_dim))

@@ -15,6 +15,7 @@ References:
 
 from __future__ import annotations
 
+from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
@@ -45,7 +46,10 @@ def cast_row_gradients(builder: LayerBuilder, readers: int, sums: int) -> None:
     if not local.autocast or builder.software.kernels.torch_compile:
         return
     elements = float(local.norm_tokens * local.hidden)
-    builder.memory("row gradients to FP32", readers * elements * _both(local), launches=readers)
+    issued = builder.costs.issued("cast to FP32", readers * elements)
+    builder.memory(
+        "row gradients to FP32", readers * elements * _both(local), launches=readers, instructions=issued
+    )
     added = 3 * ((readers - 1) * local.stream_bytes - sums * local.element_bytes)
     if added > 0:
         builder.memory("row gradients add", elements * added, launches=readers - 1 - sums)
@@ -64,7 +68,9 @@ def cast_weight_gradient(builder: LayerBuilder, parameters: float, fresh_bytes: 
     read, write. The gradient of an embedding, which autocast does not touch, is FP32 already."""
     local = builder.local
     if local.autocast and not local.accumulates and fresh_bytes != local.stream_bytes:
-        builder.memory("gradient cast", parameters * _both(local))
+        eager = not builder.software.kernels.torch_compile  # else by a kernel of the compiled backward
+        issued = builder.costs.issued("cast to FP32", parameters) if eager else NOTHING
+        builder.memory("gradient cast", parameters * _both(local), instructions=issued)
 
 
 def _both(local: LocalShape) -> int:

@@ -52,7 +52,7 @@ def in_a_loop(software: Software) -> bool:
     return software.kernels.expert_operators == "loop"
 
 
-_READS_A_ROW = 6.8
+READS_A_ROW = 6.8
 """Reads, each of which waits for the one before, of a row that a warp of index_put_ adds up: its place in the
 sorted indices, that of its gradient, this, and the sum that was just written. 0.98 us on an H200 with torch
 2.11, alike for 16,384, 65,536 and 262,144 rows of 2,880 and 5,760 of one index, in reads of 144 ns
@@ -188,7 +188,7 @@ def add_rows_biases_backward(builder: LayerBuilder, experts: Experts, width: int
         return
     sort_to_put(builder, rows, 1)
     most = experts.busiest * experts.rows_each(local.norm_tokens)
-    builder.memory("expert biases backward", size, launches=2, in_turn=_READS_A_ROW * most)
+    builder.memory("expert biases backward", size, launches=2, in_turn=READS_A_ROW * most)
 
 
 # Gates ----------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from .expert_operators import (
 from .experts import Experts
 from .indexed_rows import (
     indexes_arrivals,
+    pad_arrivals,
+    pad_arrivals_backward,
     sort_by_expert_backward,
     sort_by_source,
     take_arrivals_backward,
@@ -83,6 +85,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     local = builder.local
     index_arrivals(builder)
     _etp(builder, "all_gather", weights=True)
+    pad_arrivals(builder)
     _sort(builder, "sort by expert")
     if product:
         _pad(builder, "pad rows")
@@ -133,6 +136,7 @@ def experts_backward(
     _pad(builder, "unpad rows backward")
     if indexes_arrivals(builder):
         sort_by_expert_backward(builder)
+        pad_arrivals_backward(builder)
     elif takes_arrivals(builder):
         take_arrivals_backward(builder)
     else:

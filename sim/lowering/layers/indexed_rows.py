@@ -17,7 +17,7 @@ References:
 
 from __future__ import annotations
 
-from .expert_operators import sort_to_put
+from .expert_operators import READS_A_ROW, sort_to_put
 from .experts import Experts
 from .layer_builder import LayerBuilder
 from .strided import STRIDED
@@ -69,6 +69,34 @@ def take_arrivals_backward(builder: LayerBuilder) -> None:
     # zeros w; gradient r, sums r w
     size = (arrived + 3 * rows) * _row(builder)
     builder.memory("sort by expert backward", size, launches=2, instructions=issued)
+
+
+_PADDED_TO = 8
+"""Rows of which an expert has a multiple; so many indices for each expert are of the row of zeros."""
+
+
+def pad_arrivals(builder: LayerBuilder) -> None:
+    """Append the copy of what has arrived with a row of zeros behind it, which fills what experts lack
+    (torchtitan until April 2026, pull request 2774: _permute, torch.vstack)."""
+    if _pads(builder):
+        builder.memory("rows of zeros", 2 * _experts(builder).rows(builder.local.norm_tokens) * _row(builder))
+
+
+def pad_arrivals_backward(builder: LayerBuilder) -> None:
+    """Append what padding adds to gradients: those of the slice that left the row of zeros out (zeros w; r
+    w), and the sum of all that chose this row, one slot after the other. Its index is the last in their
+    order, so that all other rows have been added up by then."""
+    if not _pads(builder):
+        return
+    experts = _experts(builder)
+    size = 3 * experts.rows(builder.local.norm_tokens) * _row(builder)
+    builder.memory("rows of zeros backward", size, launches=2)
+    slots = _PADDED_TO * experts.held
+    builder.memory("rows of zeros summed", 0.0, launches=0, counted=0, in_turn=READS_A_ROW * slots)
+
+
+def _pads(builder: LayerBuilder) -> bool:
+    return indexes_arrivals(builder) and builder.software.exchange.arrivals_padded
 
 
 def sort_by_source(builder: LayerBuilder) -> None:

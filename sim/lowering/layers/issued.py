@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....kernels.kernel import MemoryBound
+
 
 @dataclass(frozen=True, slots=True)
 class Issued:
@@ -25,6 +27,15 @@ class Issued:
         return Issued(self.nvidia * times, self.amd * times)
 
     __rmul__ = __mul__
+
+    def kernel(self, hbm_bytes: float, *, launches: int = 1) -> MemoryBound:
+        """A memory-bound kernel that issues these while it moves ``hbm_bytes``."""
+        return MemoryBound(
+            hbm_bytes=hbm_bytes,
+            launches=launches,
+            instructions=self.nvidia,
+            vector_instructions=self.amd,
+        )
 
     def __truediv__(self, parts: float) -> Issued:
         return self * (1.0 / parts)

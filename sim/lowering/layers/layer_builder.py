@@ -15,6 +15,7 @@ from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
 from .issued import NOTHING, Issued
+from .strided import STRIDED
 
 if TYPE_CHECKING:
     from ...scenario.software.software import Software
@@ -56,6 +57,7 @@ class KernelPricing:
       CUDA graphs leave out, and for the update, which is never captured. None: they cost as everything else
       does;
     - ``loop``: launches that a loop in C++ issues cost a fraction of those from Python.
+    - ``vectorised``: what torch takes one element at a time elsewhere (strided.py), but not this framework.
     """
 
     seconds: Callable[[Kernel], float]
@@ -72,6 +74,12 @@ class KernelPricing:
     ungraphed: tuple[float, float] | None = None
     eager: tuple[float, float] | None = None
     loop: LoopPrices = LoopPrices()
+    vectorised: frozenset[str] = frozenset()
+
+    def issued(self, what: str, elements: float = 1.0) -> Issued:
+        """Instructions of what torch does with ``elements`` one at a time, by its name in strided.py; none
+        where its bytes tell its time."""
+        return NOTHING if what in self.vectorised else STRIDED[what] * elements
 
     def outside_graphs(self) -> KernelPricing:
         """The pricing of what CUDA graphs of layers leave out."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
 from .autocast import cast_row_gradients, cast_rows, cast_weight_gradient, cast_weights
+from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape, regathers_input
 from .quantise import Maker, activation_quantises, lay_out_scales, quantise, transpose
@@ -352,10 +353,19 @@ def accumulate_gradient(
     cast_weight_gradient(builder, parameters, fresh)
     if local.finds_none and not fused:
         if local.accumulates and local.grad_bytes != fresh:
-            builder.memory("gradient cast", parameters * (fresh + local.grad_bytes))
+            _cast_gradient(builder, parameters, fresh)
     elif local.accumulates and not fused:
         apart = software.gradients.wrapper == "deepspeed" or local.autocast
-        casts = apart and local.grad_bytes != fresh
-        passes = 4 if casts else 2
-        traffic = parameters * (fresh + passes * local.grad_bytes)
-        builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)
+        if apart and local.grad_bytes != fresh:
+            _cast_gradient(builder, parameters, fresh)
+            fresh = local.grad_bytes
+        mixed = builder.costs.issued("FP32 plus 16 bits", parameters) if fresh < local.grad_bytes else NOTHING
+        traffic = parameters * (fresh + 2 * local.grad_bytes)
+        builder.memory("accumulate gradient", traffic, instructions=mixed)
+
+
+def _cast_gradient(builder: LayerBuilder, parameters: float, fresh: int) -> None:
+    """Append the cast of fresh gradients to the type of the main ones."""
+    wide = builder.local.grad_bytes
+    issued = builder.costs.issued("cast to FP32", parameters) if fresh < wide else NOTHING
+    builder.memory("gradient cast", parameters * (fresh + wide), instructions=issued)

@@ -18,7 +18,7 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-from .strided import STRIDED
+from .z_loss import z_loss_backward, z_loss_bytes, z_loss_forward
 
 SCATTERED_BYTES = 4
 """Bytes per logit of what DTensor's backward sets targets in (loss.py, _nll_loss_and_log_softmax_backward:
@@ -42,12 +42,14 @@ def _cast_up(builder: LayerBuilder, logits: float) -> None:
     """Append the cast of 16-bit logits to FP32, which takes one element at a time (strided.py)."""
     moved = builder.local.element_bytes + logit_bytes(builder.local, builder.software)
     if builder.software.kernels.logits_fp32:
-        builder.memory("logits to FP32", logits * moved, instructions=logits * STRIDED["cast to FP32"])
+        issued = builder.costs.issued("cast to FP32", logits)
+        builder.memory("logits to FP32", logits * moved, instructions=issued)
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
     """Append what computes the loss from the logits; probabilities are kept for backward."""
     software = builder.software
+    z_loss_forward(builder)
     _FORWARD[software.kernels.cross_entropy](builder)
     if software.host.extra_launches_per_microbatch:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_microbatch)
@@ -81,6 +83,7 @@ def loss_backward(builder: LayerBuilder) -> Block:
         # slice r w
         whole = logits * local.tp
         builder.memory("loss backward", whole * (5 * wide + cast) + logits * 2 * e, launches=6)
+    z_loss_backward(builder)
     if copied := _copied_bytes(local, software):
         builder.memory("logits of metrics", 2 * logits * copied)  # r, w
     if software.kernels.logged_losses:
@@ -99,7 +102,7 @@ def _logged(builder: LayerBuilder, times: int) -> None:
     """
     e, wide, logits = builder.local.element_bytes, 4, times * _share(builder.local)
     # cast r w; log-softmax; a token's own logit is next to nothing
-    issued = logits * STRIDED["cast to FP32"]
+    issued = builder.costs.issued("cast to FP32", logits)
     builder.memory("logits of metrics to FP32", logits * (e + wide), launches=times, instructions=issued)
     passes = _log_softmax_passes(builder.local.vocabulary)
     builder.memory("losses for metrics", logits * passes * wide, launches=5 * times)
@@ -115,7 +118,7 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
     """
     chunks = software.kernels.loss_chunks
     cut = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
-    return _whole_logits_bytes(local, software) / chunks + cut
+    return (_whole_logits_bytes(local, software) + z_loss_bytes(local, software)) / chunks + cut
 
 
 def _whole_logits_bytes(local: LocalShape, software: Software) -> float:

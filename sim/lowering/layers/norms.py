@@ -77,7 +77,7 @@ def _by_operators(
     else:
         moved, launches = (8 * e + 76, 16) if backward else (4 * e + 28, 8)
         singly, kernels = 3 * e + 12, 3
-        issued = STRIDED["cast to FP32"] + products + STRIDED["product by row"]
+        issued = builder.costs.issued("cast to FP32") + products + STRIDED["product by row"]
     for what, each, count, instructions in (
         (name, moved - singly, launches - kernels, NOTHING),
         (f"{name}, by element", singly, kernels, issued),

@@ -142,7 +142,7 @@ def _complex_rope(builder: LayerBuilder, name: str) -> None:
     """
     e = builder.local.element_bytes
     elements = builder.local.query_bytes / e
-    cast = STRIDED["cast to FP32"] * elements if e < 4 else NOTHING
+    cast = builder.costs.issued("cast to FP32", elements) if e < 4 else NOTHING
     builder.memory(f"{name}, to FP32", (e + 4) * elements, launches=2, instructions=cast)
     builder.memory(name, (12 + e) * elements, launches=4)
 
@@ -355,9 +355,16 @@ def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
         size = 2 * local.norm_bytes + local.branch_bytes + mask  # read both, write one
         builder.function("bias, dropout, add", size)
         return
-    passes = 1 + (2 if biases else 0) + (2 if local.dropout else 0)
-    size = 2 * local.norm_bytes + passes * local.branch_bytes + mask
-    builder.function("bias, dropout, add", size, launches=1 + biases + local.dropout)
+    apart = ((2 if biases else 0) + (2 if local.dropout else 0)) * local.branch_bytes + mask
+    size = 2 * local.norm_bytes + local.branch_bytes
+    kernels = biases + local.dropout
+    if local.branch_bytes < local.norm_bytes:  # of torch.autocast: FP32 plus 16 bits
+        issued = builder.costs.issued("FP32 plus 16 bits", float(local.norm_tokens * local.hidden))
+        if kernels:
+            builder.memory("bias, dropout", apart, launches=kernels)
+        builder.function("bias, dropout, add", size, instructions=issued)
+        return
+    builder.function("bias, dropout, add", size + apart, launches=1 + kernels)
 
 
 def residual_add_backward(builder: LayerBuilder, *, biased: bool = True) -> None:

@@ -7,6 +7,7 @@ multi_token_prediction.py, ``eh_proj``: column-parallel, its output gathered).
 
 from __future__ import annotations
 
+from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
 from .local_shape import LocalShape
@@ -36,7 +37,10 @@ def join_backward(builder: LayerBuilder, *, split: bool) -> None:
     table = float(local.vocabulary * local.hidden)
     # As at the embedding itself: the table is filled with zeros, rows are added, all goes to the gradient.
     builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
-    builder.memory("accumulate gradient", table * (local.element_bytes + 2 * local.grad_bytes))
+    wider = local.element_bytes < local.grad_bytes
+    mixed = builder.costs.issued("FP32 plus 16 bits", table) if wider else NOTHING
+    added = table * (local.element_bytes + 2 * local.grad_bytes)
+    builder.memory("accumulate gradient", added, instructions=mixed)
 
 
 def join_weight_grad(builder: LayerBuilder) -> None:

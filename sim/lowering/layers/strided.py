@@ -33,6 +33,8 @@ STRIDED = {
     "index_add": counted_once(141.0),
     "cast to FP32": Issued(52.0, 1.8),
     "FP32 product by row": Issued(54.5, 18.2),
+    "FP32 plus 16 bits": Issued(71.0),
+    "join to FP32": counted_once(46.0),
 }
 """Instructions of a thread for each element of 16 bits. Counted in the machine code of kernels built alike
 (nvcc 13.0) on the path that two dimensions take, three for a product by head: 51, 50, 63, 55, 67 and 45 for
@@ -44,7 +46,7 @@ an H200 170 us (docs/kernels.md), where instructions tell 118 and bytes 89. A pr
 75,968, takes a GH200 845 us (tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e), where
 instructions tell some 720 and bytes about as much.
 
-The last six were counted by the hardware (ncu, smsp__inst_executed times 32) on an H200 with torch 2.11
+Six more were counted by the hardware (ncu, smsp__inst_executed times 32) on an H200 with torch 2.11
 and 131,072 rows of 2,048: ``index_put_`` and ``scatter_add`` of rows by a tensor of indices,
 ``index_put_`` that adds up, ``index_add``, ``float()`` of 16 bits, FP32 rows times a column. At its
 boost clock they take 1.20, 1.00, 0.81, 2.22, 0.76 and 0.81 ms, with schedulers busy for 69, 77, 56, 53,
@@ -58,9 +60,21 @@ pass. Products with sines, negated halves, their join and sum take 46 each way, 
 ``masked_fill`` takes 14.5, where 5 do. The rule of ISSUED (kernels/memory_bound.py) makes of a cast 9,
 of the products 9.4 and 9.2, at the clock of training.
 
+The last two were counted as the first (nvcc 13.0, Hopper). An FP32 tensor plus one of 16 bits, ``add_`` of a
+gradient or a residual stream and its branch, looks up the types of both and of what it writes: 71, where a
+cast by the same count has 51 (52 by the hardware's). Of FSDP2's ``chunk_cat`` into FP32 (ATen/native/cuda/
+TensorShape.cu, chunk_cat_cuda_kernel) each thread passes 4 elements, in a loop of 12 instructions, after 136
+that read six tables one behind the other and divide twice. They take that H200 13.9 and 11.8 bytes' time an
+element, where 10 and 6 pass, and are told at 13.4 and 8.7.
+
 AMD's are vector instructions in machine code for gfx942 (clang 19) of kernels built alike, on the path of
 whole blocks: torch's for ROCm are others. A thread takes eight elements of 16 bits, or four of 32, 128 apart;
 two dimensions have offsets of their own code; casts of 16 bits to FP32 are kernels of their own, which pass 4
 at a time where all is contiguous (CUDALoops.cuh, launch_legacy_kernel_manual_unroll; OffsetCalculator.cuh;
 Copy.cu, bfloat16tofloat32_copy_kernel_cuda, at 007aa8ae). Products of whole numbers, nearly half of them,
-count as one each, as LLVM has them from gfx90a on (llvm/lib/Target/AMDGPU/SISchedule.td, WriteIntMul)."""
+count as one each, as LLVM has them from gfx90a on (llvm/lib/Target/AMDGPU/SISchedule.td, WriteIntMul). An
+FP32 tensor plus one of 16 bits is passed several elements at a time there, too (CUDALoops.cuh,
+launch_vectorized_templated_kernel)."""
+
+CASTS = frozenset({"cast to FP32", "FP32 plus 16 bits"})
+"""What XLA compiles into the kernels beside it, in which bytes take longer."""

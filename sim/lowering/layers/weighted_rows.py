@@ -15,12 +15,15 @@ from __future__ import annotations
 from ...scenario.software.software import Software
 from .expert_operators import uses_torch_operators
 from .experts import Experts
+from .issued import Issued
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .strided import STRIDED
 
-_PRODUCT = STRIDED["cast to FP32"] + STRIDED["FP32 product by row"]
-"""Instructions for each element that is cast to FP32 and weighted there."""
+
+def _cast_and_product(builder: LayerBuilder, elements: float) -> Issued:
+    """Instructions of ``elements`` that are cast to FP32 and weighted there."""
+    return builder.costs.issued("cast to FP32", elements) + STRIDED["FP32 product by row"] * elements
 
 
 def weights_rows(software: Software) -> bool:
@@ -54,15 +57,17 @@ def weight_rows_at_home(builder: LayerBuilder) -> None:
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
     # to FP32 r w; product with the weights r w
-    builder.memory("weight rows", elements * (e + 4 + 8), launches=2, instructions=_PRODUCT * elements)
+    builder.memory(
+        "weight rows", elements * (e + 4 + 8), launches=2, instructions=_cast_and_product(builder, elements)
+    )
     builder.memory("weight rows, cast back", elements * (4 + e))  # r w
 
 
 def weight_rows_at_home_again(builder: LayerBuilder) -> None:
     """Append the recomputation of what the gradient of routing weights reads: the rows in FP32."""
-    elements, issued = _elements_sent(builder.local), STRIDED["cast to FP32"]
+    elements = _elements_sent(builder.local)
     size = elements * (builder.local.element_bytes + 4)
-    builder.memory("rows in FP32 again", size, instructions=issued * elements)
+    builder.memory("rows in FP32 again", size, instructions=builder.costs.issued("cast to FP32", elements))
 
 
 def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
@@ -72,7 +77,7 @@ def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
     # to FP32 r w; of rows r w
-    issued = _PRODUCT * elements
+    issued = _cast_and_product(builder, elements)
     builder.memory("weight rows backward", elements * (e + 4 + 8), launches=2, instructions=issued)
     # of weights: product r r w, summed r; back r w
     builder.memory("row weights' gradient", elements * (16 + 4 + e), launches=3)

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ....kernels.kernel import MemoryBound
 from ...program.program import Block, Op
 from ..layers.layer_builder import LayerBuilder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What runs around a block of compute: collectives as ops without ``after``, and copies as bytes at HBM.
+    """What runs around a block of compute: collectives as ops without ``after``, copies out as bytes at HBM,
+    and copies in as kernels.
 
     ``delayed`` and ``reductions`` belong to earlier blocks. The compute waits for ``first``; ``overlapping``
     runs beside it. ``copies_out`` precede the compute and ``copies_in`` follow it. With ``early`` the host
@@ -29,7 +31,7 @@ class Around:
     first: tuple[Op, ...] = ()
     overlapping: tuple[Op, ...] = ()
     copies_out: float = 0.0
-    copies_in: float = 0.0
+    copies_in: tuple[MemoryBound, ...] = ()
     early: bool = False
 
 
@@ -65,8 +67,8 @@ class Composer:
             builder.ops += around.overlapping
         for block in row:
             _append(builder, block)
-        if around.copies_in:
-            builder.memory("gradient copy-in", around.copies_in)
+        for copy in around.copies_in:
+            builder.kernel("gradient copy-in", copy)
         if not around.early:
             builder.ops += around.overlapping
         names = " + ".join(block.name for block in row) or "gradients"

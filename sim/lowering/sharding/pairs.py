@@ -48,7 +48,7 @@ def pair_row(
             first=() if k else _gathers(rows, fetches[0]),
             overlapping=_gathers(rows, fetches[k + 1]) if k + 1 < len(joints) else (),
             copies_out=sum(map(rows.traffic.copied_out, fetches[k])),
-            copies_in=rows.traffic.copied_in(ended) if ended else 0.0,
+            copies_in=rows.traffic.copied_in(ended) if ended else (),
             early=True,
         )
         blocks.append(rows.composer.block(joint.blocks, around))

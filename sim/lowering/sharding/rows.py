@@ -87,7 +87,7 @@ class Rows:
                 first=waited + self._first(row, fetches, k),
                 overlapping=self._overlapping(row, fetches, k),
                 copies_out=self._copies_out(fetches[k]),
-                copies_in=self.traffic.copied_in(piece.unit) if ended else 0.0,
+                copies_in=self.traffic.copied_in(piece.unit) if ended else (),
                 early=True,
             )
             blocks.append(self.composer.block(piece.blocks, around))

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Collective, Op
 from ...scenario.sharding import ShardingRule
+from ..layers.issued import NOTHING, Issued
 from ..updates.offload import Offload
 from .combined import combined
 from .units import Unit
@@ -33,7 +35,8 @@ class ShardTraffic:
 
     ``gather_bytes`` and ``reduce_bytes`` are bytes of an element on the wire, ``parameter_bytes`` of one in
     memory, before a unit's ``narrow``; ``host_s`` is what each call takes the host, and ``turn_s`` each turn
-    of a loop of Python that makes its list, where it takes a list of a tensor a rank.
+    of a loop of Python that makes its list, where it takes a list of a tensor a rank. ``cast_issued`` are
+    instructions for each gradient that is made wider for its reduction.
     """
 
     rule: ShardingRule
@@ -46,6 +49,7 @@ class ShardTraffic:
     parameter_bytes: int
     host_s: float
     turn_s: float = 0.0
+    cast_issued: Issued = NOTHING
     offload: Offload | None = None
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
@@ -177,19 +181,21 @@ class ShardTraffic:
         """Bytes of copying gathered parameters into place: read and written."""
         return 2.0 * unit.gathered * self.parameter_bytes if self.rule.copies_out else 0.0
 
-    def copied_in(self, unit: Unit) -> float:
-        """Bytes read and written to copy fresh gradients into the buffer that is reduced, in its type.
+    def copied_in(self, unit: Unit) -> tuple[MemoryBound, ...]:
+        """Kernels that copy fresh gradients into the buffer that is reduced, in its type.
 
         With flat parameters (FSDP1) there are three passes instead of one: gradients are joined in their own
         type, cast if the reduction has another, and divided.
         """
         if not self.rule.copies_in:
-            return 0.0
-        copied = float(self.parameter_bytes + self.reduce_bytes)
-        if self.rule.flat:
-            cast = copied if self.reduce_bytes != self.parameter_bytes else 0.0
-            copied = 2.0 * self.parameter_bytes + cast + 2.0 * self.reduce_bytes
-        return unit.total * copied
+            return ()
+        narrow, wide = float(self.parameter_bytes), float(self.reduce_bytes)
+        widens = self.cast_issued * unit.total if narrow < wide else NOTHING
+        cast = widens.kernel(unit.total * (narrow + wide))
+        if not self.rule.flat:
+            return (cast,)
+        others = MemoryBound(hbm_bytes=unit.total * 2.0 * (narrow + wide))
+        return (others, cast) if narrow != wide else (others,)
 
     def _copies(self, group: ShardGroup) -> ShardGroup:
         """The group of the ranks whose shards equal those of ``group``."""

@@ -167,9 +167,13 @@ class Gradients:
         They are memory-bound kernels, and count as such even where a message waits for them.
         """
         narrow = self.wire_bytes != self.element_bytes
-        casts = 2 * (self.wire_bytes + self.element_bytes) if narrow else 0
-        scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts), launches=calls)
-        work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
+        cast = elements * (self.wire_bytes + self.element_bytes) if narrow else 0.0
+        scaling = MemoryBound(hbm_bytes=elements * 2.0 * self.element_bytes + cast, launches=calls)
+        seconds = self.costs.seconds(scaling)
+        if narrow:
+            issued = self.costs.issued("cast to FP32", elements)
+            seconds += self.costs.seconds(issued.kernel(cast, launches=0))
+        work = Compute(seconds, "memory-bound", bytes=scaling.hbm_bytes + cast)
         writer.compute("scale gradients", work, category=category, host_s=calls * self.costs.host_s)
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Collective, Compute
 from ...program.program_builder import ProgramBuilder
+from ..layers.issued import NOTHING, Issued
 from ..layers.layer_builder import KernelPricing
 from ..layers.local_shape import LocalShape
 
@@ -99,7 +99,14 @@ def _write_norm(
     kernels of their own."""
     grad = local.grad_bytes
     if share.slices and grad < share.width:
-        _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
+        _kernel(
+            writer,
+            "gradients to FP32",
+            share.updated * (grad + 4),
+            share.slices.gradients,
+            costs,
+            instructions=costs.issued("cast to FP32", share.updated),
+        )
         grad = 4
     _kernels(writer, [("gradient norm", share.updated * grad, 2)], costs)
 
@@ -147,10 +154,11 @@ def _kernel(
     costs: KernelPricing,
     *,
     calls: int | None = None,
+    instructions: Issued = NOTHING,
 ) -> None:
     """Append kernels that move ``hbm_bytes`` in ``launches`` launches, of which the host issues ``calls``
     here (None: all)."""
-    kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
+    kernel = instructions.kernel(hbm_bytes, launches=launches)
     work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
     issued = launches if calls is None else calls
     writer.compute(name, work, category="optimizer", host_s=issued * costs.host_s)

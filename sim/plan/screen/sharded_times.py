@@ -316,15 +316,13 @@ class ShardedTimes:
             inner = (_lasting(0.0),) if piece.names else ()
             alone = solo_seconds(((composer.block(inner, around), 1),))
             # A copy of gradients waits for kernels alone, not for what else a block has on its way.
-            late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=0.0))
+            late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=()))
             over = solo_seconds(((late, 1),)) - _LONG_S
-            before = replace(around, copies_in=0.0, copies_out=0.0, overlapping=(), delayed=())
+            before = replace(around, copies_in=(), copies_out=0.0, overlapping=(), delayed=())
             lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
-            copies = sum(
-                costs.seconds(MemoryBound(hbm_bytes=size))
-                for size in (around.copies_in, around.copies_out)
-                if size
-            )
+            out = MemoryBound(hbm_bytes=around.copies_out)
+            copied = (*around.copies_in, *((out,) if around.copies_out else ()))
+            copies = sum(costs.seconds(each) for each in copied)
             self.around[key] = alone, over, lead, copies, *self._beside(around, lead)
         return self.around[key]
 

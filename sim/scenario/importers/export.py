@@ -192,6 +192,7 @@ _EXPERTS = (
     "weighted_rows",
     "split_expert_gate",
     "arrivals_indexed_by_torch",
+    "arrivals_padded",
     "experts_gather_tokens",
     "router_loss",
     "replays_exchanges",

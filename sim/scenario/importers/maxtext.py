@@ -114,6 +114,8 @@ def _attention(settings: Settings) -> None:
     if kernel is None:
         settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
     settings.put("software.kernels.attention", kernel, "attention", default=DEFAULT)
+    if settings.number("z_loss_multiplier"):  # max_utils.py, cross_entropy_with_logits: no pass of its own
+        settings.put("software.kernels.z_loss", "within", "z_loss_multiplier")
     _note_packs(settings)
 
 

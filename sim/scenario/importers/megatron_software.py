@@ -72,6 +72,9 @@ def _loss(settings: Settings, megatron: Megatron) -> None:
     origin = settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused")
     loss = ("compiled" if native else "fused") if fused else "vocab-parallel"
     settings.draft.put("software.kernels.cross_entropy", loss, origin)
+    if settings.number("output_z_loss_coeff"):  # a fork's: TransformerEngine's loss has no sums to give
+        way = "apart" if loss == "fused" else "within"
+        settings.put("software.kernels.z_loss", way, "output_z_loss_coeff")
     if loss == "fused":
         where = settings.origin("cross_entropy_fusion_impl")
         settings.draft.put("software.kernels.logits_fp32", False, where)

@@ -68,6 +68,8 @@ def _model(settings: Settings, file: SourceFile) -> None:
         settings.draft.refuse(
             "model.model_config.sliding_window_size", "windows of nanotron's models are not read"
         )
+    if config.get("z_loss_enabled"):
+        settings.draft.put("software.kernels.z_loss", "within", f"{origin}.z_loss_enabled")
     if config.get("_attn_implementation") == "llama3_ring_attention":
         settings.draft.put("software.exchange.cp_comm", "all_gather", f"{origin}._attn_implementation")
     plain = {

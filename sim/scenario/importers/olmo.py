@@ -84,6 +84,20 @@ def _model(settings: Settings) -> None:
         "model.flash_attention",
         default=DEFAULT,
     )
+    _loss(settings)
+
+
+def _loss(settings: Settings) -> None:
+    """The loss and its z-loss: torch's operators, or flash-attention's kernel, which has both
+    (olmo/train.py, cross_entropy_loss and fused_loss_fn)."""
+    fused = settings.flag("fused_loss")
+    settings.put(
+        "software.kernels.cross_entropy", "fused" if fused else "eager", "fused_loss", default=DEFAULT
+    )
+    if not fused:
+        settings.put("software.kernels.logits_fp32", True, "fused_loss", default=DEFAULT)
+    if settings.flag("softmax_auxiliary_loss"):
+        settings.put("software.kernels.z_loss", "within" if fused else "apart", "softmax_auxiliary_loss")
 
 
 def _mlp(settings: Settings) -> None:

@@ -7,6 +7,7 @@ options switch on in torchtitan_software.py.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -73,6 +74,11 @@ def read_torchtitan(job: ImportJob) -> Imported:
     return torchtitan_scenario(settings, job.version, gpus)
 
 
+_UNPADDED = "2026-04"
+"""The month from which on rows of experts are not padded (pull request 2774; v0.2.2 is of before), for
+versions that are told by their date."""
+
+
 def torchtitan_scenario(settings: Settings, version: str | None, gpus: int | None) -> Imported:
     """The scenario that torchtitan's settings say; Primus has them under its own roof.
 
@@ -86,6 +92,9 @@ def torchtitan_scenario(settings: Settings, version: str | None, gpus: int | Non
         "software.preset", "torchtitan-2024" if old else "torchtitan-2025", f"torchtitan {draft.version}"
     )
     _model(settings)
+    dated = re.match(r"20\d\d-\d\d", draft.version)
+    if dated and dated[0] >= _UNPADDED:
+        draft.put("software.exchange.arrivals_padded", False, f"torchtitan {draft.version}")
     ranks = put_axes(settings, gpus)
     put_batches(settings, ranks, old)
     put_recompute(settings)

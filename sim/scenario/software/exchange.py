@@ -94,6 +94,11 @@ class ExchangeSoftware(SoftwareGroup):
         " expert, and the host waits for a dispatch, and for the experts' backward (torchtitan; Megatron core"
         " without --enable-experimental or --moe-permute-fusion)",
     )
+    arrivals_padded: bool = Field(
+        default=False,
+        description="with weighted_rows and moe_dispatcher alltoall: rows for each expert are padded to a"
+        " multiple of 8, each slot by the same row of zeros (torchtitan until April 2026)",
+    )
     deepep_elastic: bool = Field(
         default=False,
         description="DeepEP's kernels are those of its second release (ElasticBuffer), not of the first"

@@ -20,6 +20,7 @@ HopperProducts = Literal["two-passes", "share"]
 ScalesLaidOut = Literal["in-products", "each", "weights"]
 OptimizerImplementation = Literal["fused", "foreach", "for-loop"]
 Few = Annotated[int, *whole(0, 100)]
+ZLoss = Literal["none", "within", "apart"]
 LossChunks = Annotated[int, *whole(1, 1_000_000)]
 
 
@@ -175,6 +176,11 @@ class KernelSoftware(SoftwareGroup):
         " TransformerEngine's",
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
+    z_loss: ZLoss = Field(
+        default="none",
+        description="the square of each token's log-sum-exp as a loss beside the loss: within, by the loss"
+        " itself (fused kernels, Megatron core's operators); apart, by operators of its own",
+    )
     logged_losses: Few = Field(
         default=0,
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
