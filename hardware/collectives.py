@@ -108,12 +108,26 @@ class PointToPointConstants:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RcclChannels:
+    """Channels of RCCL's collectives on one architecture: by the ranks of one ``node``, and over a
+    ``network`` (None: not known)."""
+
+    node: Mapping[int, int] = field(hash=False)
+    network: int | None
+
+    def within(self, ranks: int) -> int:
+        """Those of so many ranks of one host: as of the next number of ranks that is known."""
+        return self.node[min((known for known in self.node if known >= ranks), default=max(self.node))]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectiveConstants:
     """All constants of collectives.yaml.
 
     A ring between nodes draws ``copy_efficiency`` of NVLink's line rate. At most ``network_gpus``
     GPUs of a domain lead a ring or tree outwards. ``sms`` are the channels of a collective, a block
-    and its SM each; ``taken_in_clusters``, by these, what kernels lose whose blocks come in clusters.
+    and its SM each, ``rccl_channels`` those of AMD's architectures; ``taken_in_clusters``, by NCCL's, what
+    kernels lose whose blocks come in clusters.
     """
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
@@ -126,6 +140,7 @@ class CollectiveConstants:
     pairwise: PairwiseConstants
     point_to_point: PointToPointConstants
     sms: Mapping[str, int] = field(hash=False)
+    rccl_channels: Mapping[str, RcclChannels] = field(hash=False)
     taken_in_clusters: Mapping[int, int] = field(hash=False)
 
 
@@ -159,6 +174,7 @@ def constants_from_document(document: Mapping[str, Any]) -> CollectiveConstants:
         pairwise=PairwiseConstants(**document["pairwise"]),
         point_to_point=PointToPointConstants(**document["point_to_point"]),
         sms=document["sms"],
+        rccl_channels={k: RcclChannels(**v) for k, v in document["rccl_channels"].items()},
         taken_in_clusters=document["taken_in_clusters"],
     )
 

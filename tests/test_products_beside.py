@@ -172,6 +172,24 @@ def test_channels_of_nvls_take_what_24_do_where_blocks_come_in_clusters() -> Non
     assert collective_transfer("all_reduce", 1e9, placement, cluster).sms == 24
 
 
+@pytest.mark.parametrize(
+    ("gpu", "within", "between"),
+    [
+        ("MI300X", {2: 32, 3: 24, 4: 24, 8: 56}, 16),
+        ("MI350X", {2: 32, 4: 48, 8: 112}, 64),
+        ("MI250X-GCD", {2: 24, 8: 24}, 16),
+    ],
+)
+def test_rccl_has_channels_of_its_own(gpu: str, within: dict[int, int], between: int) -> None:
+    """By the GPUs of a host that take part; of MI250X none are known, and NCCL's stand for them."""
+    cluster = build_cluster(scenario(dp=16, gpu=gpu))
+    for ranks, sms in within.items():
+        placement = GroupPlacement(ranks=ranks, domains=1)
+        assert collective_transfer("all_gather", 1e8, placement, cluster).sms == sms
+    two_hosts = GroupPlacement(ranks=16, domains=2)
+    assert collective_transfer("all_gather", 1e8, two_hosts, cluster).sms == between
+
+
 def stays_in(run: Scenario) -> set[bool]:
     """Whether GEMMs of the layers of a run have dealt out their tiles to all SMs before they begin."""
     programs = lower(run, build_cluster(run)).programs

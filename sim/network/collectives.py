@@ -212,8 +212,11 @@ def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
     A cluster of blocks of which one finds no place waits, and what would hold its other blocks idles.
     """
     constants = collective_constants()
+    rccl = constants.rccl_channels.get(cluster.gpu.architecture)
     if on_network(placement, cluster):
-        channels = constants.sms["network"]
+        channels = (rccl and rccl.network) or constants.sms["network"]
+    elif rccl:
+        channels = rccl.within(placement.ranks)
     else:
         channels = constants.sms["nvls" if algorithm == "nvls" else "node"]
     if cluster.gpu.architecture not in IN_CLUSTERS:
