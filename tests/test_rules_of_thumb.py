@@ -182,8 +182,8 @@ def test_experts_are_better_whole_than_split_by_tensor_parallelism() -> None:
 
 
 def test_experts_stay_inside_nvlink_unless_their_exchanges_are_beside_other_work() -> None:
-    """Two hosts of ep 8 beat one group of ep 16 over both; where exchanges overlap they hardly do, since fewer
-    experts a rank have larger GEMMs."""
+    """Two hosts of ep 8 beat one group of ep 16 over both; where exchanges overlap they hardly do, since
+    fewer experts a rank have larger GEMMs."""
 
     def wide_over_near(overlap: bool) -> float:
         common = {"cluster.gpus": 32, "software.exchange.moe_a2a_overlap": overlap, "parallelism.dp": None}
