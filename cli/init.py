@@ -134,22 +134,21 @@ def _document(
 ) -> dict[str, Any]:
     """The scenario without a layout."""
     from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import interconnect_called
     from ..hardware.node import node_for
 
     sold = get_gpu(gpu)
     per_node = min(gpus, node_for(sold).max_gpus)
     inside = gpus <= max(per_node, sold.nvlink_domain)
+    usual = None if inside else NETWORKS.get(sold.architecture, ANY_NETWORK)
+    network = interconnect_called(interconnect) if interconnect else usual
     return {
         "model": model,
         "cluster": {
             "gpu": gpu,
             "gpus": gpus,
             "gpus_per_node": per_node,
-            **(
-                {}
-                if inside
-                else {"interconnect": interconnect or NETWORKS.get(sold.architecture, ANY_NETWORK)}
-            ),
+            **({"interconnect": network} if network else {}),
         },
         "training": {
             "global_batch": min(max(1, BATCH_TOKENS // (seq_length * gpus)), MOST_PER_GPU) * gpus,

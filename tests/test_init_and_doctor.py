@@ -88,6 +88,7 @@ def test_empty_answers_are_the_defaults(tmp_path: Path) -> None:
         ["--model", "nope", "--gpu", "h100"],
         ["--model", "llama3-8b", "--gpu", "nope"],
         ["--model", "llama3.1-405b", "--gpu", "h100"],  # fits no 8 GPUs
+        ["--model", "llama3-8b", "--gpu", "h100", "--interconnect", "nope"],  # which one host would not need
     ],
 )
 def test_init_writes_nothing_where_nothing_can_be(wrong: list[str], tmp_path: Path) -> None:
