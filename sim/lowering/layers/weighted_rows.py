@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .expert_operators import uses_torch_operators
-from .experts import Experts
 from .layer_builder import LayerBuilder
-from .local_shape import LocalShape
+from .local_shape import LocalShape, local_experts
 from .strided import STRIDED
 
 _PRODUCT = STRIDED["cast to FP32"] + STRIDED["FP32 product by row"]
@@ -108,13 +107,8 @@ def _by_dispatcher(software: Software, dispatcher: str) -> bool:
 
 
 def _elements_sent(local: LocalShape) -> float:
-    return float(_experts(local).sent(local.norm_tokens) * local.hidden)
+    return float(local_experts(local).sent(local.norm_tokens) * local.hidden)
 
 
 def _elements_received(local: LocalShape) -> float:
-    return float(_experts(local).rows(local.norm_tokens) * local.hidden)
-
-
-def _experts(local: LocalShape) -> Experts:
-    assert local.experts is not None
-    return local.experts
+    return float(local_experts(local).rows(local.norm_tokens) * local.hidden)
