@@ -56,7 +56,7 @@ def explain(
     """
     from .calibration.explain.explained import explained
     from .calibration.explain.reading import read_traces
-    from .sim.report.trace_messages import process_groups
+    from .sim.lowering.process_groups import process_groups_of
 
     paths = [traces] if isinstance(traces, str | Path) else traces
     found, refused = read_traces([Path(path) for path in paths])
@@ -69,7 +69,7 @@ def explain(
     result = _result(scenario)
     if result.scenario is None:
         raise ValueError("a replayed program has no scenario to explain a trace by")
-    return explained(found, result, process_groups(result.scenario))
+    return explained(found, result, process_groups_of(result.scenario))
 
 
 def faults(

@@ -79,14 +79,14 @@ def _explained(
 
     if scenario is None:
         return explained(found)
-    from ..sim.report.trace_messages import process_groups
+    from ..sim.lowering.process_groups import process_groups_of
     from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
     loaded = load_scenario(scenario, overrides)
     result = simulate(loaded, max_events=max_events, progress=tell)
     tell("comparing")
-    return explained(found, result, process_groups(loaded))
+    return explained(found, result, process_groups_of(loaded))
 
 
 def _parted(sources: Sequence[str]) -> tuple[list[Path], str | None]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import AttentionCurve, GpuProfile
+from .blend import blended_s
 from .gemm import filled_waves
 from .kernel import ELEMENT_BYTES, Attention, CudnnRelease, Direction
 from .power import sustained_clock
@@ -64,15 +65,10 @@ def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float
     memory_s = hbm_bytes(kernel, gpu) / (profile.memory.stream_efficiency * gpu.hbm_bytes_per_s)
     blend = curve.forward_blend if forward else curve.backward_blend
     boosted_s = _math_seconds(kernel, curve, gpu)
-    flops_per_s = kernel.flops / _joined(boosted_s, memory_s, blend)
+    flops_per_s = kernel.flops / blended_s(boosted_s, memory_s, blend)
     clock = profile.clock_fraction * sustained_clock(flops_per_s, kernel.dtype, gpu, profile)
     math_s = boosted_s / clock
-    return _LAUNCHES[kernel.direction] * profile.kernel_latency_s + _joined(math_s, memory_s, blend)
-
-
-def _joined(math_s: float, memory_s: float, blend: float) -> float:
-    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** blend) ** (1.0 / blend)
-    return joined_s
+    return _LAUNCHES[kernel.direction] * profile.kernel_latency_s + blended_s(math_s, memory_s, blend)
 
 
 def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:

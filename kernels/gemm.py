@@ -37,6 +37,7 @@ from functools import lru_cache
 
 from ..hardware.gpu import PEAK_OF, Gpu
 from ..hardware.profile import GemmCurve, GpuProfile, Rate
+from .blend import blended_s
 from .kernel import ELEMENT_BYTES, Gemm
 from .memory_bound import stream_seconds
 from .power import sustained_clock
@@ -193,14 +194,9 @@ def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int
     tiles_s, store_s = _tiling(gemm, gpu, profile, splits)[0], _store_seconds(gemm, gpu, profile)
     alone_s = stream_seconds(output_bytes(gemm)[1], gpu, profile)
     beside_s = stream_seconds(gemm.hbm_bytes, gpu, profile) - alone_s
-    flops_per_s = gemm.flops / (_joined(tiles_s + store_s, beside_s) + alone_s)
+    flops_per_s = gemm.flops / (blended_s(tiles_s + store_s, beside_s, BLEND) + alone_s)
     clock = profile.clock_fraction * sustained_clock(flops_per_s, gemm.dtype, gpu, profile)
-    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, beside_s) + alone_s
-
-
-def _joined(math_s: float, memory_s: float) -> float:
-    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** BLEND) ** (1.0 / BLEND)
-    return joined_s
+    return profile.kernel_latency_s + blended_s(tiles_s / clock + store_s, beside_s, BLEND) + alone_s
 
 
 def peak_flops(gpu: Gpu, dtype: str) -> float:

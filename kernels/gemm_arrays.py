@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import GemmCurve, GemmShape, GpuProfile
+from .blend import blended_s
 from .gemm import (
     BLEND,
     EPILOGUE_TILE,
@@ -90,7 +91,7 @@ class ProductTimes:
         """On-GPU seconds of each, where the power limit acts as far as ``power_limited``, and a FLOP draws
         ``drawn`` of the watts that it draws of random operands."""
         clock = profile.clock_fraction * self._clock(gpu, power_limited, drawn)
-        joined_s = _joined(self.tiles_s / clock + self.store_s, self.beside_s)
+        joined_s = blended_s(self.tiles_s / clock + self.store_s, self.beside_s, BLEND)
         return profile.kernel_latency_s + joined_s + self.alone_s
 
     def _clock(self, gpu: Gpu, power_limited: Array | float, drawn: Array | float) -> Array | float:
@@ -98,7 +99,7 @@ class ProductTimes:
 
         if gpu.joules_per_flop is None:
             return 1.0
-        boosted_s = _joined(self.tiles_s + self.store_s, self.beside_s) + self.alone_s
+        boosted_s = blended_s(self.tiles_s + self.store_s, self.beside_s, BLEND) + self.alone_s
         flops_per_s = self.products.flops / boosted_s
         wanted_w = flops_per_s * drawn * joules_per_flop(self.products.dtype, gpu)
         clock: Array = np.minimum(1.0, (gpu.tdp_w - gpu.idle_w) / wanted_w) ** (power_limited / 3.0)
@@ -120,11 +121,6 @@ def product_times(
         beside_s=(products.hbm_bytes - products.wide_bytes) / stream_bytes_per_s,
         alone_s=products.wide_bytes / stream_bytes_per_s,
     )
-
-
-def _joined(math_s: Array, memory_s: Array) -> Array:
-    joined_s: Array = math_s * (1.0 + (memory_s / math_s) ** BLEND) ** (1.0 / BLEND)
-    return joined_s
 
 
 def _tiles_seconds(

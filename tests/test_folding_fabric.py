@@ -22,6 +22,7 @@ from stepsim.sim.fold.fold import folded
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
+from stepsim.sim.network.paths import Paths
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.file import read_program, write_program
 from stepsim.sim.scenario.models import Scenario
@@ -129,3 +130,9 @@ def test_a_healthy_tree_slows_nothing_where_as_much_is_above_a_switch_as_below(
     fabric = {"kind": "fat-tree", "levels": 3, "nodes_per_leaf": 1, "oversubscription": oversubscription}
     run = scenario(dp=64, gpus_per_node=1, interconnect="ib-ndr400-x8", fabric=fabric)
     assert can_bind(build_cluster(run)) is binds
+
+
+def test_a_class_has_the_communicators_of_its_own_that_cross_the_fabric() -> None:
+    crossed = {(0, "dp", "ring"): (("leaf 0", 1.0),), (0, "ep", "pairs"): (), (1, "tp", "ring"): ()}
+    paths = Paths(collectives=crossed)
+    assert [paths.routed(r) for r in range(3)] == [{"dp", "ep"}, {"tp"}, set()]

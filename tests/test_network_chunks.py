@@ -17,18 +17,21 @@ from stepsim.calibration.readers.nccl_log import parse_log
 from stepsim.calibration.validation.collectives import LARGE_BYTES, compare
 from stepsim.cli.collective_logs import case_of, read_logs
 from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.collectives import collective_constants
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect, interconnect_names
 from stepsim.hardware.own_interconnect import OwnInterconnect, interconnect_from
+from stepsim.sim.network.algorithms import logged_curves
 from stepsim.sim.network.chunks import KIB, LARGEST_CHUNK_BYTES, NetworkMessages, TreeChunks
 from stepsim.sim.network.collectives import collective_curve
-from stepsim.sim.network.group_placement import GroupPlacement
+from stepsim.sim.network.group_placement import GroupPlacement, placement_in_a_row
 from stepsim.sim.network.nccl.choice import legal_choices
-from stepsim.sim.network.nccl.constants import NcclProtocol
+from stepsim.sim.network.nccl.constants import ARCHITECTURES, NcclProtocol
 from stepsim.sim.network.nccl.paths import Communicator, communicator_on
 from stepsim.sim.network.nccl.settings import NcclSettings
 from stepsim.sim.network.nccl.versions import Version
+from stepsim.sim.network.place import place_of
 
 TREE = TreeChunks(
     channels=8, local_stages=12, network_stages=8, local_bytes_per_s=40e9, network_bytes_per_s=20e9
@@ -101,6 +104,15 @@ def test_more_takes_longer_and_never_less_than_it_moves(
 def test_chunks_grow_with_the_payload_before_2_22(mib: int, kib: int) -> None:
     """16 hosts of four: a depth of 4 - 1 + log2(16) = 7, by hand from NCCL's three loops."""
     assert replace(TREE, depth=7).chunk_bytes(mib * KIB * KIB) == kib * KIB
+
+
+@pytest.mark.parametrize("gpu", ["A100-SXM4-80GB", "L40S", "H100-SXM5-80GB", "B200-SXM-180GB", "MI300X"])
+def test_trees_of_every_architecture_that_nccl_knows_are_cut_in_chunks(gpu: str) -> None:
+    """Ada is Ampere to NCCL's tables, which have no row for AMD's."""
+    cluster = gh200(4, "ib-ndr400-x8", gpu, local=8)
+    at = place_of(placement_in_a_row(32, cluster.nvlink_domain, 8), cluster, collective_constants())
+    trees = {curve.protocol: curve for curve in logged_curves("tree", "all_reduce", at)}
+    assert (trees["Simple"].chunks is not None) == (cluster.gpu.collectives_as in ARCHITECTURES)
 
 
 # Messages -------------------------------------------------------------------------------------------

@@ -15,13 +15,12 @@ from stepsim import simulate
 from stepsim.hardware.catalogue import UnknownName
 from stepsim.sim.lowering.optimizers import (
     by_group,
-    elements_of,
     matrices_of_layers,
     packed,
     touched,
     updated_parameters,
 )
-from stepsim.sim.lowering.parameters import Parameter
+from stepsim.sim.lowering.parameters import Parameter, count_of
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.lowering.sizes import checkpoint_bytes, parameters
 from stepsim.sim.program.program import Collective, Compute, Op
@@ -64,11 +63,11 @@ def test_memory_is_the_closed_form(name: str) -> None:
             per_parameter = master + row.state_bytes(4)
             expected = held / ranks * per_parameter
             if row.orthogonalizes:
-                fullest = elements_of(own) / ranks
+                fullest = count_of(own) / ranks
                 if run.parallelism.zero == 1:
                     fullest = fullest_by_hand([each.elements for each in own], ranks)
                 others = master + get_optimizer(row.others).state_bytes(4)
-                expected = fullest * per_parameter + (held - elements_of(own)) / ranks * others
+                expected = fullest * per_parameter + (held - count_of(own)) / ranks * others
             if row.factors:
                 expected += 4 * sums_by_hand(plan, stage.pp, ranks)
             assert stage.terms["optimizer"] == pytest.approx(expected, rel=1e-12)
@@ -173,7 +172,7 @@ def test_whole_matrices_are_shared_out_once() -> None:
     held = matrices(plan)
     own = packed(held, 4)
     assert sum(map(Counter, own), start=Counter()) == Counter(held)
-    largest, even = max(map(elements_of, own)), elements_of(held) / 4
+    largest, even = max(map(count_of, own)), count_of(held) / 4
     assert even <= largest <= even + max(each.elements for each in held)
 
 
@@ -212,10 +211,10 @@ def test_the_momentum_travels_where_a_matrix_is_not_whole() -> None:
     assert momentum_sent(scenario(optimizer="muon", **DDP)) == {}
     assert momentum_sent(scenario(optimizer="muon", **ZERO_1)) == {}
     gathered = scenario(optimizer={"name": "muon", "sharding": "gathered"}, **ZERO_1)
-    all_of_it = elements_of(matrices(lowered(gathered).plan))
+    all_of_it = count_of(matrices(lowered(gathered).plan))
     assert momentum_sent(gathered) == {"momentum all_gather": 2.0 * all_of_it}
     sharded = scenario(optimizer="muon", **FSDP)
-    all_of_it = elements_of(matrices(lowered(sharded).plan))
+    all_of_it = count_of(matrices(lowered(sharded).plan))
     assert momentum_sent(sharded) == {"momentum all_to_all": pytest.approx(2 * 2.0 * all_of_it / 4)}
 
 
@@ -228,7 +227,7 @@ def test_tensor_parallelism_of_newton_schulz(mode: str) -> None:
     whole_side = [each.shape[1 - each.cut] for each in cut]
     expected = {
         "blockwise": {},
-        "duplicated": {"momentum all_gather": 4.0 * 2 * elements_of(cut)},
+        "duplicated": {"momentum all_gather": 4.0 * 2 * count_of(cut)},
         "distributed": {"momentum all_reduce": 5 * sum(2.0 * side**2 for side in whole_side)},
     }
     assert momentum_sent(run) == expected[mode]

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.scope import issue_times
+from ..program.matching import message_of
 from ..program.program import UNORDERED, Compute, Exchange, RepeatedBlocks
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def messages_between(programs: Programs, fastest: float) -> dict[Between, Messag
             if op.stream != UNORDERED or not isinstance(op.work, Exchange):
                 continue
             for part in op.work.parts:
-                key = (r, part.peer, part.tag) if part.send else (part.peer, r, part.tag)
+                key = message_of(r, part)
                 (sends if part.send else receives)[key].append((part.transfer, ends[i]))
                 if part.send:
                     order[r, part.peer].append(part.tag)

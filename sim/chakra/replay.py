@@ -37,23 +37,18 @@ def save_traces(folder: Path, scenario: Scenario, *, fold: bool = True) -> tuple
 
     from ..fold.fold import folded, unfolded
     from ..lowering.lower import lower
-    from ..lowering.process_groups import ProcessGroups
+    from ..lowering.process_groups import process_groups_of
     from ..program.bind import bound
     from ..program.writer import document_lines
     from ..scenario.checked import checked
     from ..scenario.machine import cluster_of
-    from ..scenario.schedules import traits_of
     from .files import write_traces
     from .from_programs import traces_of, without_ops
 
     scenario = checked(scenario)
     lowered = lower(scenario, cluster_of(scenario.cluster))
     ready = folded(lowered) if fold else unfolded(lowered)
-    groups = ProcessGroups(
-        parallelism=scenario.parallelism,
-        two_way=traits_of(scenario.schedule).two_way,
-        experts_whole=scenario.software.sharding.experts_whole,
-    )
+    groups = process_groups_of(scenario)
     traces = traces_of(bound(ready.programs), ready.ranks, groups, str(folder))
     machine = document_lines(without_ops(ready.programs), ready.ranks, scenario.to_document(), {})
     members = dumps({name: list(ranks) for name, ranks in traces.groups.items()}, option=OPT_SORT_KEYS)

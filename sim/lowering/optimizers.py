@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from ..scenario.optimizers import WEIGHT_PASSES, Optimizer, get_optimizer
 from ..scenario.sharding import sharding_rule
-from .parameters import OF_EXPERTS, Parameter, matrices_of
+from .parameters import OF_EXPERTS, Parameter, count_of, matrices_of
 from .stage_parameters import Elements
 from .updates.newton_schulz import iteration
 
@@ -87,10 +87,10 @@ def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
         part = UpdatedPart(optimizer=row, elements=even, factors=factors, momentum=momentum, width=width)
         return (part,)
     groups = tuple(by_group(matrices_of_layers(held), shards))
-    evenly = sum(elements_of(matrices) / ranks for matrices, ranks in groups)
+    evenly = sum(count_of(matrices) / ranks for matrices, ranks in groups)
     rest = UpdatedPart(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly), width=width)
     if keeps_whole(plan.scenario):
-        evenly = float(sum(max(map(elements_of, packed(*group))) for group in groups))
+        evenly = float(sum(max(map(count_of, packed(*group))) for group in groups))
     return UpdatedPart(optimizer=row, elements=evenly, width=width), rest
 
 
@@ -145,11 +145,6 @@ def matrices_of_layers(held: Iterable[StageParameters]) -> tuple[Parameter, ...]
     )
 
 
-def elements_of(matrices: Iterable[Parameter]) -> int:
-    """Elements of all ``matrices`` together."""
-    return sum(each.elements for each in matrices)
-
-
 def by_group(
     matrices: tuple[Parameter, ...], shards: tuple[int, int]
 ) -> Iterator[tuple[tuple[Parameter, ...], int]]:
@@ -194,7 +189,7 @@ def packed(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter
 def touched(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
     """For each rank, the matrices of which it holds a piece, if all matrices in a row are cut into equal
     parts."""
-    share = elements_of(matrices) / ranks
+    share = count_of(matrices) / ranks
     own: list[list[Parameter]] = [[] for _ in range(ranks)]
     start = 0
     for each in matrices:

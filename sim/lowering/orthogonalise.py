@@ -27,14 +27,13 @@ from ..scenario.sharding import sharding_rule
 from .optimizers import (
     UpdatedPart,
     by_group,
-    elements_of,
     keeps_whole,
     matrices_of_layers,
     orthogonalized,
     parts_of,
     shard_ranks,
 )
-from .parameters import OF_EXPERTS, Parameter
+from .parameters import OF_EXPERTS, Parameter, count_of
 from .sharding.communicators import EXPERT_SHARDS, SHARDS
 from .updates.newton_schulz import iteration, newton_schulz_work, parted_iteration
 
@@ -85,7 +84,7 @@ class Update:
             if ranks > 1 and sharded:
                 self._exchange(writer, matrices, ranks)
             elif ranks > 1 and not keeps_whole(plan.scenario):
-                size = float(GATHERED_BYTES * elements_of(matrices))
+                size = float(GATHERED_BYTES * count_of(matrices))
                 self._collective(writer, "momentum all_gather", "all_gather", size, matrices)
             for each, count in orthogonalized(plan, matrices, ranks).items():
                 self._orthogonalise(writer, each, count)
@@ -99,7 +98,7 @@ class Update:
         """Append the messages that bring the shards of ``matrices`` to the rank of each, or back."""
         own_fsdp = self.plan.scenario.software.sharding.implementation in ("fsdp2", "xla")
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
-        size = float(each * elements_of(matrices)) / ranks
+        size = float(each * count_of(matrices)) / ranks
         self._collective(writer, "momentum all_to_all", "all_to_all", size, matrices)
 
     def _collective(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..scenario.blocks import Parallelism
+    from ..scenario.models import Scenario
 
     Ids = NDArray[np.int64]
 
@@ -189,6 +190,17 @@ class ProcessGroups:
         joined = GROUPS[along] if isinstance(along, str) else along
         cut = _cut_along(joined)
         return joined, AXES[cut], self.grids[cut]
+
+
+def process_groups_of(scenario: Scenario) -> ProcessGroups:
+    """The process groups of a scenario's ranks."""
+    from ..scenario.schedules import traits_of
+
+    return ProcessGroups(
+        parallelism=scenario.parallelism,
+        two_way=traits_of(scenario.schedule).two_way,
+        experts_whole=scenario.software.sharding.experts_whole,
+    )
 
 
 def holds_experts(name: str) -> bool:

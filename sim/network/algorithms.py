@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING
 from .chunks import NetworkMessages, TreeChunks
 from .curve import Curve, Way
 from .group_placement import ROUNDS
-from .nccl.constants import BYTES_PER_THREAD, THREADS, NcclProtocol
-from .nccl.paths import GIGA, communicator_on
-from .nccl.versions import OF_TABLES, USUAL, tree_chunks_by_depth
+from .nccl.constants import ARCHITECTURES, BYTES_PER_THREAD, THREADS, NcclProtocol
+from .nccl.paths import GIGA, Communicator, communicator_on
+from .nccl.versions import OF_TABLES, USUAL, Version, tree_chunks_by_depth
 from .place import Place, over
 
 if TYPE_CHECKING:
@@ -121,13 +121,25 @@ def _ring(kind: str, place: Place) -> Way:
 
 def _paced_channels(place: Place) -> int:
     """Channels of a ring whose steps wait for the network; 0 of others, and of GPUs unknown to NCCL."""
-    cluster, group = place.cluster, place.group
-    if not place.pace_s or cluster.gpu.collectives_as not in TREE_KNOWN:
+    if not place.pace_s or not _is_in_tables(place.cluster):
         return 0
-    version = USUAL[cluster.gpu.collectives_as]
+    return _communicator(place.group, place.cluster, _usual_version(place.cluster)).channels
+
+
+def _is_in_tables(cluster: Cluster) -> bool:
+    """Whether NCCL's tables have the architecture of the GPUs."""
+    return cluster.gpu.collectives_as in ARCHITECTURES
+
+
+def _usual_version(cluster: Cluster) -> Version:
+    """The version of NCCL in the logs of the GPUs' architecture."""
+    return USUAL[cluster.gpu.collectives_as]
+
+
+def _communicator(group: RankGroup, cluster: Cluster, version: Version) -> Communicator:
     return communicator_on(
         cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
-    ).channels
+    )
 
 
 def _ring_ends(kind: str, place: Place) -> float:
@@ -160,11 +172,9 @@ def _tree_channels(group: RankGroup, cluster: Cluster) -> float:
     24 GB/s a channel on three Blackwell nodes and more, where 2.27 still believed in 72: 20 racks of
     GB200 with 16 channels are measured at 203 GB/s (2 x 203 / 16 = 25).
     """
-    if cluster.gpu.collectives_as not in TREE_KNOWN:
+    if not _is_in_tables(cluster):
         return math.inf
-    comm = communicator_on(
-        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=OF_TABLES
-    )
+    comm = _communicator(group, cluster, OF_TABLES)
     channels = (comm.tree or comm.ring).channels
     return channels * comm.constants.tree[min(group.nodes, 3) - 1] * GIGA / 2
 
@@ -176,12 +186,10 @@ def _tree_chunks(place: Place) -> TreeChunks | None:
     GPUs that children reach (NCCL's balanced trees).
     """
     cluster, group = place.cluster, place.group
-    if not place.on_network or cluster.gpu.collectives_as not in TREE_KNOWN:
+    if not place.on_network or not _is_in_tables(cluster):
         return None
-    version = USUAL[cluster.gpu.collectives_as]
-    comm = communicator_on(
-        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
-    )
+    version = _usual_version(cluster)
+    comm = _communicator(group, cluster, version)
     levels, network = math.log2(group.nodes), cluster.interconnect
     passed_on = max(0.0, levels - 1) if group.local > 1 else 0.0
     return TreeChunks(
@@ -332,7 +340,3 @@ def _pairs_in_a_host(place: Place, pair_s: float) -> Curve:
         network_steps=0,
     )
     return way.curve("Simple", way.latency_s, way.rate, pairwise.node_pipelining)
-
-
-TREE_KNOWN = ("ampere", "hopper", "blackwell")
-"""Architectures in NCCL's tables."""

@@ -23,7 +23,7 @@ from .algorithms import nvls_bytes_per_s, way_through, with_protocols
 from .curve import Curve, Way
 from .nccl.constants import NcclAlgorithm, NcclProtocol
 from .nccl.cost_model import bytes_per_s, combinations
-from .nccl.paths import communicator_on
+from .nccl.paths import Communicator, communicator_on
 from .place import SCHEDULED, Place, over
 
 if TYPE_CHECKING:
@@ -80,9 +80,13 @@ def _check_hardware(algorithm: str, kind: str, place: Place) -> None:
 
 
 def _combinations(kind: str, place: Place) -> tuple[tuple[NcclAlgorithm, NcclProtocol], ...]:
+    return tuple(combinations(_collective(kind), _communicator(place)))
+
+
+def _communicator(place: Place) -> Communicator:
+    """The group as NCCL sees it, with switches of the network that reduce where there are some."""
     group = place.group
-    comm = communicator_on(place.cluster, ranks=group.ranks, domains=group.nodes, sharp=has_sharp(place))
-    return tuple(combinations(_collective(kind), comm))
+    return communicator_on(place.cluster, ranks=group.ranks, domains=group.nodes, sharp=has_sharp(place))
 
 
 def _flat(algorithm: str, place: Place, loads: Loads) -> Way:
@@ -117,9 +121,8 @@ def _switched(algorithm: str, place: Place, loads: Loads) -> Way:
 def _capped_by_nccl(way: Way, kind: str, place: Place) -> Way:
     """``way`` with at most the rate that NCCL's model gives: thread blocks and switches bound what links do
     not."""
-    group = place.group
-    comm = communicator_on(place.cluster, ranks=group.ranks, domains=group.nodes, sharp=has_sharp(place))
-    most = bytes_per_s(OF_NCCL[way.algorithm], NcclProtocol.SIMPLE, _collective(kind), comm)
+    algorithm, comm = OF_NCCL[way.algorithm], _communicator(place)
+    most = bytes_per_s(algorithm, NcclProtocol.SIMPLE, _collective(kind), comm)
     return replace(way, rate=min(way.rate, most)) if most else way
 
 

@@ -17,9 +17,8 @@ from ..fold.can_bind import can_bind
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.layers.stages import build_stages
 from ..lowering.placed_groups import PlacedGroups, domains, gpus
-from ..lowering.process_groups import ProcessGroups
+from ..lowering.process_groups import process_groups_of
 from ..scenario.machine import cluster_of
-from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
 from .distinct_placements import ways_placed
 from .row_numbers import numbered_rows
@@ -118,12 +117,7 @@ class Twins:
         that."""
         draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
         where = gpus(draft.cluster, cluster)
-        groups = ProcessGroups(
-            parallelism=draft.parallelism,
-            two_way=schedule_named(draft.schedule).two_way,
-            experts_whole=draft.software.sharding.experts_whole,
-        )
-        placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
+        placed = PlacedGroups(process_groups=process_groups_of(draft), cluster=cluster, gpu=where)
         ways = ways_placed(draft, placed, cluster)
         if can_bind(cluster) or len(ways.first) > 1 or len(distinct_loads(draft)) > 1:
             return None

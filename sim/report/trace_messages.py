@@ -17,7 +17,6 @@ from ..lowering.layers.local_shape import ELEMENT_BYTES
 from ..result.step import Span
 
 if TYPE_CHECKING:
-    from ..lowering.process_groups import ProcessGroups
     from ..scenario.models import Scenario
 
 KERNELS = {
@@ -43,18 +42,6 @@ def nccl_names(name: str) -> tuple[str, str]:
         if (plain := collective.replace("_", "")) in squeezed:  # plain is what PyTorch writes
             return f"ncclDevKernel_{kernel}", plain
     return "ncclDevKernel_Generic", name
-
-
-def process_groups(scenario: Scenario) -> ProcessGroups:
-    """The groups of a scenario's ranks."""
-    from ..lowering.process_groups import ProcessGroups
-    from ..scenario.schedules import traits_of
-
-    return ProcessGroups(
-        parallelism=scenario.parallelism,
-        two_way=traits_of(scenario.schedule).two_way,
-        experts_whole=scenario.software.sharding.experts_whole,
-    )
 
 
 @dataclass(kw_only=True)
@@ -86,13 +73,13 @@ class TraceMessages:
 
     def ranks(self, group: str) -> tuple[int, ...]:
         """The ranks of a communicator that this rank is in; none where nothing says which."""
-        from ..lowering.process_groups import GROUPS
+        from ..lowering.process_groups import GROUPS, process_groups_of
 
         name = group.partition(" ")[0]  # "dp 3" are the data-parallel groups of pipeline rank 3
         if self.scenario is None or name not in GROUPS:
             return ()
         if name not in self._ranks:
-            members = process_groups(self.scenario).containing(name, self.rank)
+            members = process_groups_of(self.scenario).containing(name, self.rank)
             self._ranks[name] = tuple(sorted(int(one) for one in members))
         return self._ranks[name]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from .experts import Experts
 from .layer_builder import LayerBuilder
-from .local_shape import LocalShape
+from .local_shape import LocalShape, local_experts
 
 _CALLS_AHEAD = 4  # zeros twice, a comparison, and the first indexing with the mask
 _CALLS_BEHIND = 7  # arange, a sum, repeat_interleave, a scatter, an indexing, a scatter, a cast
@@ -62,6 +62,6 @@ def index_arrivals_backward(builder: LayerBuilder) -> None:
 
 def _arrived(local: LocalShape) -> tuple[Experts, float, float]:
     """The experts here, tokens that have arrived for any of them, and the rows that these become."""
-    assert local.experts is not None
-    rows = local.experts.rows(local.norm_tokens)
-    return local.experts, min(rows, float(local.norm_tokens * local.experts.ep)), rows
+    experts = local_experts(local)
+    rows = experts.rows(local.norm_tokens)
+    return experts, min(rows, float(local.norm_tokens * experts.ep)), rows

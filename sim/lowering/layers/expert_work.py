@@ -26,7 +26,6 @@ from .expert_operators import (
     uses_torch_operators,
     weights_as_one,
 )
-from .experts import Experts
 from .indexed_rows import (
     indexes_arrivals,
     pad_arrivals,
@@ -38,7 +37,7 @@ from .indexed_rows import (
 )
 from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient
-from .local_shape import LocalShape
+from .local_shape import LocalShape, local_experts
 from .pointwise import activation, activation_backward
 from .quantise import quantise, transpose
 from .recompute import Recompute
@@ -152,12 +151,6 @@ def experts_weight_grad(builder: LayerBuilder) -> None:
     first, second = _matrices(local)
     for linear in (second, first):
         _grouped(builder, linear, "wgrad")
-
-
-def local_experts(local: LocalShape) -> Experts:
-    """The experts of ``local``, the shape of a layer that is known to have some."""
-    assert local.experts is not None
-    return local.experts
 
 
 def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:

@@ -18,8 +18,8 @@ References:
 from __future__ import annotations
 
 from .expert_operators import READS_A_ROW, sort_to_put
-from .experts import Experts
 from .layer_builder import LayerBuilder
+from .local_shape import local_experts
 from .strided import STRIDED
 from .weighted_rows import weights_rows_at_home, weights_rows_of_experts
 
@@ -31,7 +31,7 @@ def indexes_rows(builder: LayerBuilder) -> bool:
 
 def indexes_arrivals(builder: LayerBuilder) -> bool:
     """Whether it moves rows that have arrived from other ranks, too."""
-    return indexes_rows(builder) and _experts(builder).ep > 1
+    return indexes_rows(builder) and local_experts(builder.local).ep > 1
 
 
 def add_rows(builder: LayerBuilder) -> None:
@@ -50,19 +50,19 @@ def permute_backward(builder: LayerBuilder) -> None:
 
 def sort_by_expert_backward(builder: LayerBuilder) -> None:
     """Append the gradients of rows that were chosen by index, none of them twice."""
-    rows = _experts(builder).rows(builder.local.norm_tokens)
+    rows = local_experts(builder.local).rows(builder.local.norm_tokens)
     _sum_by_index(builder, "sort by expert backward", rows=rows, into=rows)
 
 
 def takes_arrivals(builder: LayerBuilder) -> bool:
     """Whether rows are chosen from what DeepEP has brought, of which each token may have several."""
     weighted = builder.local.experts is not None and weights_rows_of_experts(builder.software)
-    return weighted and _experts(builder).ep > 1
+    return weighted and local_experts(builder.local).ep > 1
 
 
 def take_arrivals_backward(builder: LayerBuilder) -> None:
     """Append the sum of the gradients of these rows."""
-    experts, tokens = _experts(builder), builder.local.norm_tokens
+    experts, tokens = local_experts(builder.local), builder.local.norm_tokens
     rows = experts.rows(tokens)
     arrived = min(rows, experts.visited() * tokens)  # a rank is sent what it sends in the mean
     issued = STRIDED["index_add"] * rows * builder.local.hidden
@@ -79,7 +79,8 @@ def pad_arrivals(builder: LayerBuilder) -> None:
     """Append the copy of what has arrived with a row of zeros behind it, which fills what experts lack
     (torchtitan until April 2026, pull request 2774: _permute, torch.vstack)."""
     if _pads(builder):
-        builder.memory("rows of zeros", 2 * _experts(builder).rows(builder.local.norm_tokens) * _row(builder))
+        rows = local_experts(builder.local).rows(builder.local.norm_tokens)
+        builder.memory("rows of zeros", 2 * rows * _row(builder))
 
 
 def pad_arrivals_backward(builder: LayerBuilder) -> None:
@@ -88,7 +89,7 @@ def pad_arrivals_backward(builder: LayerBuilder) -> None:
     order, so that all other rows have been added up by then."""
     if not _pads(builder):
         return
-    experts = _experts(builder)
+    experts = local_experts(builder.local)
     size = 3 * experts.rows(builder.local.norm_tokens) * _row(builder)
     builder.memory("rows of zeros backward", size, launches=2)
     slots = _PADDED_TO * experts.held
@@ -101,7 +102,7 @@ def _pads(builder: LayerBuilder) -> bool:
 
 def sort_by_source(builder: LayerBuilder) -> None:
     """Append index_put_ of what experts gave (r w)."""
-    rows = _experts(builder).rows(builder.local.norm_tokens)
+    rows = local_experts(builder.local).rows(builder.local.norm_tokens)
     issued = STRIDED["put"] * rows * builder.local.hidden
     builder.memory("sort by source", 2 * rows * _row(builder), instructions=issued)
 
@@ -116,14 +117,9 @@ def _sum_by_index(builder: LayerBuilder, name: str, *, rows: float, into: float)
 
 def _sent(builder: LayerBuilder) -> tuple[float, float]:
     """Rows that leave, and the tokens that they are of."""
-    experts, tokens = _experts(builder), builder.local.norm_tokens
+    experts, tokens = local_experts(builder.local), builder.local.norm_tokens
     return experts.sent(tokens), float(experts.senders * tokens)
 
 
 def _row(builder: LayerBuilder) -> float:
     return float(builder.local.hidden * builder.local.element_bytes)
-
-
-def _experts(builder: LayerBuilder) -> Experts:
-    assert builder.local.experts is not None
-    return builder.local.experts

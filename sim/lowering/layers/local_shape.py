@@ -213,6 +213,12 @@ class LocalShape:
         return float(self.batch * self.heads * self.sequence * self.sequence)
 
 
+def local_experts(local: LocalShape) -> Experts:
+    """The experts of ``local``, the shape of a layer that is known to have some."""
+    assert local.experts is not None
+    return local.experts
+
+
 def boundary_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of one activation, or its gradient, that a rank hands to the next stage."""
     split = local.sequence_parallel or software.pipeline.scatter_gather_p2p

@@ -26,14 +26,13 @@ from .expert_work import (
     experts_backward,
     experts_forward,
     experts_weight_grad,
-    local_experts,
     move_rows,
     sends_weights,
 )
 from .indexed_rows import add_rows, indexes_rows, permute_backward
 from .layer_builder import LayerBuilder
 from .linear import Linear, row_input_grad, row_weight_grad
-from .local_shape import LocalShape
+from .local_shape import LocalShape, local_experts
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
 from .norms import norm
 from .partial_graphs import replay_backward

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .expert_operators import uses_torch_operators
-from .experts import Experts
 from .issued import Issued
 from .layer_builder import LayerBuilder
-from .local_shape import LocalShape
+from .local_shape import LocalShape, local_experts
 from .strided import STRIDED
 
 
@@ -113,13 +112,8 @@ def _by_dispatcher(software: Software, dispatcher: str) -> bool:
 
 
 def _elements_sent(local: LocalShape) -> float:
-    return float(_experts(local).sent(local.norm_tokens) * local.hidden)
+    return float(local_experts(local).sent(local.norm_tokens) * local.hidden)
 
 
 def _elements_received(local: LocalShape) -> float:
-    return float(_experts(local).rows(local.norm_tokens) * local.hidden)
-
-
-def _experts(local: LocalShape) -> Experts:
-    assert local.experts is not None
-    return local.experts
+    return float(local_experts(local).rows(local.norm_tokens) * local.hidden)

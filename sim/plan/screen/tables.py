@@ -25,7 +25,7 @@ from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.pricing import kernel_pricing
-from ...lowering.process_groups import ProcessGroups
+from ...lowering.process_groups import process_groups_of
 from ...lowering.profiled_costs import profiled_shape
 from ...lowering.slowest_groups import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
@@ -193,11 +193,7 @@ class ScreenTables:
         if number not in self.placed:
             draft = self.draft(row)
             placed = PlacedGroups(
-                process_groups=ProcessGroups(
-                    parallelism=draft.parallelism,
-                    two_way=schedule_named(draft.schedule).two_way,
-                    experts_whole=draft.software.sharding.experts_whole,
-                ),
+                process_groups=process_groups_of(draft),
                 cluster=self.cluster,
                 gpu=self.gpu,
                 sits=self.sits,
