@@ -13,7 +13,7 @@ from .context import context_backward, context_forward
 from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-from .strided import STRIDED
+from .strided import STRIDED, cast_to_fp32
 
 # Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output
 # and gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
@@ -178,11 +178,10 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
+        cast = cast_to_fp32(e)
         # scale (r, w), softmax (r 4, w 4), cast back (r 4, w e)
-        builder.memory("scale, softmax", (3 * e + 12) * scores, launches=3)
-        # masked_fill (r, w), cast to FP32 (r e, w 4)
-        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
-        builder.memory("mask, cast to FP32", (3 * e + 4) * scores, launches=2, instructions=issued)
+        builder.memory("scale, softmax", (2 * e + 8 + cast.bytes) * scores, launches=2 + cast.launches)
+        _masked(builder, "mask, cast to FP32")
     if local.dropout:
         builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
     builder.kernel("PV", _weighted(local, values))
@@ -198,11 +197,20 @@ def _unfused_backward(builder: LayerBuilder) -> None:
     if _softmax_is_one_kernel(local, software):
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
+        cast = cast_to_fp32(e)
         # product of gradient and probabilities, and the kernel that takes its sum off (r 4 r 4 w 4 each;
         # ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out), cast back (r 4, w e), scale (r, w)
-        builder.memory("softmax backward", (3 * e + 28) * scores, launches=4)
-        # cast to FP32 (r e, w 4), masked_fill (r, w)
-        issued = (STRIDED["choose"] + STRIDED["cast to FP32"]) * scores
-        builder.memory("mask and cast backward", (3 * e + 4) * scores, launches=2, instructions=issued)
+        size = (24 + 2 * e + cast.bytes) * scores
+        builder.memory("softmax backward", size, launches=3 + cast.launches)
+        _masked(builder, "mask and cast backward")
     builder.kernel("dQ", _weighted(local, local.head_dim))
     builder.kernel("dK", _weighted(local, local.head_dim))
+
+
+def _masked(builder: LayerBuilder, name: str) -> None:
+    """Append masked_fill of scores or their gradients (r, w), and a cast to FP32 (r e, w 4)."""
+    e, scores = builder.local.element_bytes, builder.local.score_elements
+    cast = cast_to_fp32(e)
+    issued = (STRIDED["choose"] + cast.instructions) * scores
+    launches = 1 + cast.launches
+    builder.memory(name, (2 * e + cast.bytes) * scores, launches=launches, instructions=issued)

@@ -14,7 +14,7 @@ from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
-from .strided import STRIDED
+from .strided import STRIDED, cast_to_fp32
 
 JOINED = 44.5
 """Instructions of a thread for each element of a gated activation's gradient that torch.cat joined. torch
@@ -133,9 +133,11 @@ def _complex_rope(builder: LayerBuilder, name: str) -> None:
     """
     e = builder.local.element_bytes
     elements = builder.local.query_bytes / e
-    cast = STRIDED["cast to FP32"] * elements if e < 4 else 0.0
-    builder.memory(f"{name}, to FP32", (e + 4) * elements, launches=2, instructions=cast)
-    builder.memory(name, (12 + e) * elements, launches=4)
+    cast = cast_to_fp32(e)
+    if cast.launches:
+        issued = cast.instructions * elements
+        builder.memory(f"{name}, to FP32", cast.bytes * elements, launches=2, instructions=issued)
+    builder.memory(name, (8 + cast.bytes) * elements, launches=2 + 2 * cast.launches)
 
 
 def _halves_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:

@@ -14,6 +14,8 @@ References:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 STRIDED = {
     "clamp": 51.0,
     "compare": 50.0,
@@ -55,3 +57,17 @@ as models write it takes 50 and 110, forward and backward; these parts are 50 an
 pass. Products with sines, negated halves, their join and sum take 46 each way, where 20 and 30 pass.
 ``masked_fill`` takes 14.5, where 5 do. The rule of ISSUED (kernels/memory_bound.py) makes of a cast 9,
 of the products 9.4 and 9.2, at the clock of training."""
+
+
+class Cast(NamedTuple):
+    """What a cast of an element to FP32 moves and issues, in so many kernels; one back moves as much."""
+
+    bytes: float
+    instructions: float
+    launches: int
+
+
+def cast_to_fp32(element_bytes: int) -> Cast:
+    """The cast of an element of so many bytes, which is none where these are FP32 (``Tensor.to`` returns
+    what it is given)."""
+    return Cast(element_bytes + 4.0, STRIDED["cast to FP32"], 1) if element_bytes < 4 else Cast(0.0, 0.0, 0)
