@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from small_experts import with_experts
 from small_scenarios import every_op, lowered
 
 from stepsim.sim.program.program import Compute
@@ -129,3 +130,30 @@ def test_softmax_of_longer_rows_takes_shared_memory_and_a_block(keys: int, least
     document = job(kernels={"attention": "unfused", "fused_softmax": False})
     document["training"] |= {"seq_length": keys}
     assert least < bytes_time(document, "softmax", 8) < most
+
+
+@pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("bf16", 2)])
+def test_what_is_in_fp32_is_not_cast_to_it(precision: str, width: int) -> None:
+    """``float()`` gives a tensor of FP32 back as it is: logits, scores, rotated heads and rows of experts."""
+    torch = {
+        "fused_rope": False,
+        "complex_rope": True,
+        "cross_entropy": "eager",
+        "logits_fp32": True,
+        "logged_losses": 1,
+    }
+    eager = {"torch_compile": False, "attention": "unfused", "fused_softmax": False, "weighted_rows": True}
+    run = with_experts(precision=precision, zero=0, **torch, **eager)
+    ops = [op for op, _ in every_op(lowered(run).programs.classes[0]) if isinstance(op.work, Compute)]
+    moved = {op.name: op.work.bytes for op in ops if isinstance(op.work, Compute)}
+    casts = {"logits to FP32", "logits of metrics to FP32", "rope, to FP32", "weight rows, cast back"}
+    assert casts & moved.keys() == (casts if width == 2 else set())
+    cast = 6.0 if width == 2 else 0.0
+    shape = run.model
+    rows = 2.0 * run.training.seq_length * shape.hidden_size
+    scores = float(shape.num_attention_heads * run.training.seq_length**2)
+    logits = float(run.training.seq_length * shape.vocab_size)
+    assert moved["weight rows"] == rows * (8 + cast)
+    assert moved["mask, cast to FP32"] == scores * (2 * width + cast)
+    assert moved["softmax backward"] == scores * (24 + 2 * width + cast)
+    assert moved["loss backward"] == logits * (20 + cast)

@@ -207,12 +207,11 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
         builder.memory("softmax", 2 * e * scores, instructions=_softmax_instructions(local))
         builder.memory("mask", 2 * e * scores, instructions=builder.costs.issued("choose", scores))
     else:
+        cast = builder.costs.cast_to_fp32(e)
         # scale (r, w), cast back (r 4, w e); softmax (r 4, w 4)
-        builder.memory("scale and cast back", (3 * e + 4) * scores, launches=2)
+        builder.memory("scale and cast back", (2 * e + cast.bytes) * scores, launches=1 + cast.launches)
         builder.memory("softmax", 8 * scores, instructions=_softmax_instructions(local))
-        # masked_fill (r, w), cast to FP32 (r e, w 4)
-        issued = builder.costs.issued("choose", scores) + builder.costs.issued("cast to FP32", scores)
-        builder.memory("mask, cast to FP32", (3 * e + 4) * scores, launches=2, instructions=issued)
+        _masked(builder, "mask, cast to FP32")
     if local.dropout:
         builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask
     builder.kernel("PV", _weighted(local, values))
@@ -232,11 +231,20 @@ def _unfused_backward(builder: LayerBuilder) -> None:
         builder.memory("softmax backward", 8 * e * scores, launches=3)
         builder.memory("mask backward", 2 * e * scores, instructions=builder.costs.issued("choose", scores))
     else:
+        cast = builder.costs.cast_to_fp32(e)
         # product of gradient and probabilities, and the kernel that takes its sum off (r 4 r 4 w 4 each;
         # ATen/native/cuda/SoftMax.cu, softmax_backward_cuda_out), cast back (r 4, w e), scale (r, w)
-        builder.memory("softmax backward", (3 * e + 28) * scores, launches=4)
-        # cast to FP32 (r e, w 4), masked_fill (r, w)
-        issued = builder.costs.issued("choose", scores) + builder.costs.issued("cast to FP32", scores)
-        builder.memory("mask and cast backward", (3 * e + 4) * scores, launches=2, instructions=issued)
+        size = (24 + 2 * e + cast.bytes) * scores
+        builder.memory("softmax backward", size, launches=3 + cast.launches)
+        _masked(builder, "mask and cast backward")
     builder.kernel("dQ", _weighted(local, local.head_dim))
     builder.kernel("dK", _weighted(local, local.head_dim))
+
+
+def _masked(builder: LayerBuilder, name: str) -> None:
+    """Append masked_fill of scores or their gradients (r, w), and a cast to FP32 (r e, w 4)."""
+    e, scores = builder.local.element_bytes, builder.local.score_elements
+    cast = builder.costs.cast_to_fp32(e)
+    issued = builder.costs.issued("choose", scores) + cast.instructions * scores
+    launches = 1 + cast.launches
+    builder.memory(name, (2 * e + cast.bytes) * scores, launches=launches, instructions=issued)

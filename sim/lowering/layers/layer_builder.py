@@ -15,7 +15,7 @@ from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
 from .issued import NOTHING, Issued
-from .strided import STRIDED
+from .strided import STRIDED, Cast
 
 if TYPE_CHECKING:
     from ...scenario.software.software import Software
@@ -80,6 +80,13 @@ class KernelPricing:
         """Instructions of what torch does with ``elements`` one at a time, by its name in strided.py; none
         where its bytes tell its time."""
         return NOTHING if what in self.vectorised else STRIDED[what] * elements
+
+    def cast_to_fp32(self, element_bytes: int) -> Cast:
+        """The cast of an element of so many bytes, which is none where these are FP32 (``Tensor.to`` returns
+        what it is given)."""
+        if element_bytes >= 4:
+            return Cast(0.0, NOTHING, 0)
+        return Cast(element_bytes + 4.0, self.issued("cast to FP32"), 1)
 
     def outside_graphs(self) -> KernelPricing:
         """The pricing of what CUDA graphs of layers leave out."""

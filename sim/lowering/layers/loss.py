@@ -18,6 +18,7 @@ from ...program.program import Block
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
+from .strided import Cast
 from .z_loss import z_loss_backward, z_loss_bytes, z_loss_forward
 
 SCATTERED_BYTES = 4
@@ -40,10 +41,15 @@ def _log_softmax_passes(vocabulary: float) -> float:
 
 def _cast_up(builder: LayerBuilder, logits: float) -> None:
     """Append the cast of 16-bit logits to FP32, which takes one element at a time (strided.py)."""
-    moved = builder.local.element_bytes + logit_bytes(builder.local, builder.software)
-    if builder.software.kernels.logits_fp32:
-        issued = builder.costs.issued("cast to FP32", logits)
-        builder.memory("logits to FP32", logits * moved, instructions=issued)
+    cast = _cast(builder)
+    if cast.launches:
+        builder.memory("logits to FP32", logits * cast.bytes, instructions=logits * cast.instructions)
+
+
+def _cast(builder: LayerBuilder) -> Cast:
+    """The cast of a logit that the loss reads in FP32."""
+    reads_wide = builder.software.kernels.logits_fp32
+    return builder.costs.cast_to_fp32(builder.local.element_bytes if reads_wide else 4)
 
 
 def loss_forward(builder: LayerBuilder) -> Block:
@@ -61,7 +67,7 @@ def loss_backward(builder: LayerBuilder) -> Block:
     the trainer logs."""
     local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
-    cast = wide + e if software.kernels.logits_fp32 else 0
+    cast = _cast(builder).bytes
     if software.kernels.cross_entropy == "fused":
         builder.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
     elif software.kernels.cross_entropy == "compiled-torch":
@@ -100,10 +106,11 @@ def _logged(builder: LayerBuilder, times: int) -> None:
     Under autocast torch's cross_entropy runs in FP32: each call casts the logits anew (torch/csrc
     autocast_mode, fp32 list), and keeps nothing.
     """
-    e, wide, logits = builder.local.element_bytes, 4, times * _share(builder.local)
+    wide, logits = 4, times * _share(builder.local)
     # cast r w; log-softmax; a token's own logit is next to nothing
-    issued = builder.costs.issued("cast to FP32", logits)
-    builder.memory("logits of metrics to FP32", logits * (e + wide), launches=times, instructions=issued)
+    if (cast := builder.costs.cast_to_fp32(builder.local.element_bytes)).launches:
+        issued = logits * cast.instructions
+        builder.memory("logits of metrics to FP32", logits * cast.bytes, launches=times, instructions=issued)
     passes = _log_softmax_passes(builder.local.vocabulary)
     builder.memory("losses for metrics", logits * passes * wide, launches=5 * times)
 

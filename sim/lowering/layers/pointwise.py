@@ -142,9 +142,11 @@ def _complex_rope(builder: LayerBuilder, name: str) -> None:
     """
     e = builder.local.element_bytes
     elements = builder.local.query_bytes / e
-    cast = builder.costs.issued("cast to FP32", elements) if e < 4 else NOTHING
-    builder.memory(f"{name}, to FP32", (e + 4) * elements, launches=2, instructions=cast)
-    builder.memory(name, (12 + e) * elements, launches=4)
+    cast = builder.costs.cast_to_fp32(e)
+    if cast.launches:
+        issued = cast.instructions * elements
+        builder.memory(f"{name}, to FP32", cast.bytes * elements, launches=2, instructions=issued)
+    builder.memory(name, (8 + cast.bytes) * elements, launches=2 + 2 * cast.launches)
 
 
 def _halves_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:

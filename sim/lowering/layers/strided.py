@@ -14,6 +14,8 @@ References:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .issued import Issued, counted_once
 
 STRIDED = {
@@ -78,3 +80,11 @@ launch_vectorized_templated_kernel)."""
 
 CASTS = frozenset({"cast to FP32", "FP32 plus 16 bits"})
 """What XLA compiles into the kernels beside it, in which bytes take longer."""
+
+
+class Cast(NamedTuple):
+    """What a cast of an element to FP32 moves and issues, in so many kernels; one back moves as much."""
+
+    bytes: float
+    instructions: Issued
+    launches: int

@@ -14,15 +14,9 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .expert_operators import uses_torch_operators
-from .issued import Issued
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape, local_experts
 from .strided import STRIDED
-
-
-def _cast_and_product(builder: LayerBuilder, elements: float) -> Issued:
-    """Instructions of ``elements`` that are cast to FP32 and weighted there."""
-    return builder.costs.issued("cast to FP32", elements) + STRIDED["FP32 product by row"] * elements
 
 
 def weights_rows(software: Software) -> bool:
@@ -54,19 +48,17 @@ def weight_rows_at_home(builder: LayerBuilder) -> None:
     the casts of rows before and after it."""
     if not weights_rows_at_home(builder.software):
         return
-    elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; product with the weights r w
-    builder.memory(
-        "weight rows", elements * (e + 4 + 8), launches=2, instructions=_cast_and_product(builder, elements)
-    )
-    builder.memory("weight rows, cast back", elements * (4 + e))  # r w
+    _weight_in_fp32(builder, "weight rows")
+    elements, cast = _elements_sent(builder.local), builder.costs.cast_to_fp32(builder.local.element_bytes)
+    if cast.launches:
+        builder.memory("weight rows, cast back", elements * cast.bytes)  # r w
 
 
 def weight_rows_at_home_again(builder: LayerBuilder) -> None:
     """Append the recomputation of what the gradient of routing weights reads: the rows in FP32."""
-    elements = _elements_sent(builder.local)
-    size = elements * (builder.local.element_bytes + 4)
-    builder.memory("rows in FP32 again", size, instructions=builder.costs.issued("cast to FP32", elements))
+    elements, cast = _elements_sent(builder.local), builder.costs.cast_to_fp32(builder.local.element_bytes)
+    if cast.launches:
+        builder.memory("rows in FP32 again", elements * cast.bytes, instructions=cast.instructions * elements)
 
 
 def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
@@ -74,12 +66,17 @@ def weight_rows_at_home_backward(builder: LayerBuilder) -> None:
     weights."""
     if not weights_rows_at_home(builder.software):
         return
-    elements, e = _elements_sent(builder.local), builder.local.element_bytes
-    # to FP32 r w; of rows r w
-    issued = _cast_and_product(builder, elements)
-    builder.memory("weight rows backward", elements * (e + 4 + 8), launches=2, instructions=issued)
+    _weight_in_fp32(builder, "weight rows backward")
+    elements, cast = _elements_sent(builder.local), builder.costs.cast_to_fp32(builder.local.element_bytes)
     # of weights: product r r w, summed r; back r w
-    builder.memory("row weights' gradient", elements * (16 + 4 + e), launches=3)
+    builder.memory("row weights' gradient", elements * (16 + cast.bytes), launches=2 + cast.launches)
+
+
+def _weight_in_fp32(builder: LayerBuilder, name: str) -> None:
+    """Append the cast of rows, or of their gradients, to FP32 (r w), and their product with weights (r w)."""
+    elements, cast = _elements_sent(builder.local), builder.costs.cast_to_fp32(builder.local.element_bytes)
+    issued = (cast.instructions + STRIDED["FP32 product by row"]) * elements
+    builder.memory(name, elements * (cast.bytes + 8), launches=1 + cast.launches, instructions=issued)
 
 
 def weight_rows_of_experts(builder: LayerBuilder) -> None:

@@ -113,7 +113,7 @@ def _struck(state: ReplicationState, stretch: StepStretch, here: Standpoint, fau
 
 
 def _told_to_leave(state: ReplicationState, place: StepPosition, fault: Fault) -> Leaving:
-    """The planned stop after the step in here, before the notice that the fault gives has passed."""
+    """The planned stop after the step in progress, before the notice that the fault gives has passed."""
     deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
     return Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
