@@ -11,10 +11,13 @@ from validation_cases import case_document
 
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.recipes import recipe_fields
+from stepsim.sim.lowering.sharding.traffic import ShardGroup, ShardTraffic
+from stepsim.sim.lowering.sharding.units import Unit
 from stepsim.sim.lowering.updates.gradients import COPY_HOST_S
+from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Op
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.sharding import MATRICES
+from stepsim.sim.scenario.sharding import MATRICES, ShardingRule
 from stepsim.sim.simulate import simulate
 
 PRESET = "deepspeed-zero3-2021"
@@ -48,6 +51,29 @@ def test_a_layer_is_reduced_from_a_list_for_each_of_its_matrices() -> None:
     layers = run(lists=True).model.num_layers
     turns = RANKS * (layers * MATRICES + len(listed) - layers)
     assert sum(listed) - sum(plain) == pytest.approx(turns * COPY_HOST_S)
+
+
+def test_experts_are_reduced_from_as_many_lists_as_they_are_gathered_into() -> None:
+    """Experts in a loop are modules of a matrix each, here 12, each with a list of its own."""
+
+    def group(name: str) -> ShardGroup:
+        return ShardGroup(communicator=name, ranks=4, transfer=lambda _, size: Transfer(1e-5, size, 1e9))
+
+    traffic = ShardTraffic(
+        rule=ShardingRule(gathers="each", lists=True, calls=MATRICES, expert_calls=12),
+        shards=group("dp"), replicas=group("hsdp"), experts=group("edp"), expert_replicas=group("ehsdp"),
+        gather_bytes=2, reduce_bytes=2, parameter_bytes=2, host_s=0.0, turn_s=1e-3,
+    )  # fmt: skip
+    unit = Unit(name="layer", elements=1e6, experts=2e6)
+    turns: dict[str, dict[str, int]] = {}
+    for name, ops in (("gathered", traffic.gather(unit)), ("reduced", traffic.reduce(unit))):
+        for op in ops:
+            assert isinstance(op.work, Collective)
+            of = turns.setdefault(name, {})
+            of[op.work.communicator] = of.get(op.work.communicator, 0) + round(
+                op.work.transfer.latency_s / 1e-3
+            )
+    assert turns["reduced"] == turns["gathered"] == {"dp": 4 * MATRICES, "edp": 4 * 12}
 
 
 def test_nothing_runs_beside_a_collective_of_lists_and_what_is_gathered_is_copied_out() -> None:

@@ -78,12 +78,14 @@ class ShardTraffic:
         """
         found: tuple[Op, ...] = ()
         bucket = self.rule.reduce_bucket * self.reduce_bytes
-        own = unit.elements + unit.whole
-        for group, elements in ((self.shards, own), (self.experts, unit.experts)):
+        own, layered = unit.elements + unit.whole, unit.name == "layer"
+        for group, elements, lists in (
+            (self.shards, own, self.rule.calls if layered else 1),
+            (self.experts, unit.experts, self.rule.expert_calls),
+        ):
             if elements <= 0:
                 continue
             if group.ranks > 1:
-                lists = self.rule.calls if unit.name == "layer" else 1
                 found += tuple(
                     self._listed(
                         self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),
