@@ -89,7 +89,8 @@ HYBRIDEP_SMS = 32
 # eight experts a GPU, 16 SMs, kernels alone, GB/s of tokens to hosts for dispatch and combine: EP16 71.7 and
 # 63.0, EP32 57.7 and 57.5, EP64 50.0 and 49.8, of which 1/2, 3/4 and 7/8 leave the host: 34, 43 and 44 of 50
 # (the same README at 41cad944).
-_HYBRIDEP_TWO_HOSTS = 0.67
+# Of other architectures nobody has published two hosts.
+_HYBRIDEP_TWO_HOSTS = {"hopper": 0.67}
 # A dispatch or combine of few tokens: low-latency kernels of EP8, 77 us and 114 us, less the bytes' own time.
 _LATENCY_S = 3.0e-5
 
@@ -263,7 +264,7 @@ def _network_share(cluster: Cluster, placement: GroupPlacement, kernels: _Kernel
     several = network.links_per_host > cluster.gpus_per_node
     found = (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)
     pair = kernels == "hybrid" and placement.domains == 2 and placement.most <= _NVLINK_PEERS
-    return min(found, _HYBRIDEP_TWO_HOSTS) if pair else found
+    return min(found, _HYBRIDEP_TWO_HOSTS.get(cluster.gpu.collectives_as, found)) if pair else found
 
 
 def _messages(sent: float, ranks: int) -> float:

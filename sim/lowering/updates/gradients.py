@@ -113,7 +113,8 @@ class Gradients:
         return self.uncut is not None and self.bucket_elements < elements
 
     def flush(self, writer: ProgramBuilder, *, last: bool = False) -> None:
-        """Reduce what is left; ``last``: with it the buckets that went with the last ones."""
+        """Reduce what is left; ``last``: with it the buckets that went with the last ones. Where there are
+        such, something is left: embedding and head wait for the end, or all is reduced at once."""
         if self.ready > 0:
             self._reduce(writer, self.ready, buckets=self.last_buckets if last else 1)
 
