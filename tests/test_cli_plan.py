@@ -109,7 +109,9 @@ def test_a_file_that_is_no_journal_is_refused_before_layouts_are_screened(
 ) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text("mine\n", encoding="utf-8")
-    monkeypatch.setattr("stepsim.sim.plan.search.plan.candidates_of", lambda *_, **__: pytest.fail("screened"))
+    monkeypatch.setattr(
+        "stepsim.sim.plan.search.plan.candidates_of", lambda *_, **__: pytest.fail("screened")
+    )
     assert "notes.jsonl" in ran("plan", scenario, *FIX, "--journal", str(path), code=2).output
     assert path.read_text(encoding="utf-8") == "mine\n"
 
