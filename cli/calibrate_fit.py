@@ -160,7 +160,7 @@ def _show(
     from ..calibration.validation.tables import print_grid
 
     parts = [*_kernel_parts(kernels), *_collective_parts(curves)]
-    poor = [f"{part['part']}: p90 {error:.0%}" for part in parts if (error := _p90(part)) > POOR]
+    poor = [f"{part['part']}: p90 {100 * error:.0f} %" for part in parts if (error := _p90(part)) > POOR]
     notes = [*(kernels.notes if kernels else ()), *notes]
     passed: dict[str, int] = {}
     for one in measured:

@@ -97,6 +97,25 @@ def test_the_command_to_copy_runs_the_best(scenario: str, found: dict[str, Any])
     assert "your layout" in printed
 
 
+def test_the_command_for_the_scenario_s_own_layout_sets_nothing() -> None:
+    """Also where the scenario has a title and published figures, which no layout has."""
+    held = ("--fix", "parallelism", "--fix", "training", "--fix", "schedule")
+    printed = ran("plan", "llama3-8b-h100", *held, "--audit", "0", "-j", "1").stdout
+    assert "stepsim run llama3-8b-h100\n" in printed
+
+
+def test_a_file_that_is_no_journal_is_refused_before_layouts_are_screened(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text("mine\n", encoding="utf-8")
+    monkeypatch.setattr(
+        "stepsim.sim.plan.search.plan.candidates_of", lambda *_, **__: pytest.fail("screened")
+    )
+    assert "notes.jsonl" in ran("plan", scenario, *FIX, "--journal", str(path), code=2).output
+    assert path.read_text(encoding="utf-8") == "mine\n"
+
+
 @pytest.mark.slow
 def test_table_picture_and_scenarios_are_written(scenario: str, tmp_path: Path) -> None:
     table, picture, folder = tmp_path / "all.csv", tmp_path / "plan.svg", tmp_path / "best"

@@ -83,3 +83,13 @@ def test_what_was_done_ahead_counts_when_a_search_is_interrupted(monkeypatch: py
     assert found.certificate.interrupted
     assert not found.certificate.optimal
     assert len(found.choices) == len(seen)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, -1])
+def test_a_journal_whose_first_line_was_cut_off_begins_anew(kept: int, tmp_path: Path) -> None:
+    path = tmp_path / "plan.jsonl"
+    Journal(path=path)
+    path.write_text(path.read_text(encoding="utf-8")[:kept], encoding="utf-8")
+    judged = JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
+    Journal(path=path).add("one", judged)
+    assert Journal(path=path).known == {"one": judged}

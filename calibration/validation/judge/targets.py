@@ -46,6 +46,8 @@ CHOICE_OOM, CHOICE_MEDIAN, CHOICE_P90, THREE_P90 = 0.03, 0.01, 0.08, 0.04
 """A plan's first choice: how often it runs out of memory, and what it loses to the best; p90 of three."""
 HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
 """Measured steps inside of the interval: by trust, with experts, and outside of what was measured."""
+FEWEST_HELD = 10
+"""Steps that a share of intervals is judged on: of fewer no share lies between nine in ten and all."""
 OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
 
 
@@ -248,7 +250,7 @@ def _intervals(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
             what=f"measured steps inside the {percent(LEVEL, 0)} interval, {name}{trusts}",
             asked=asked,
             measured=f"{percent(one.coverage)}{width}" if one else "-",
-            holds=low <= one.coverage <= high if one else None,
+            holds=low <= one.coverage <= high if one and one.cases >= FEWEST_HELD else None,
         )
 
 

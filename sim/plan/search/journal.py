@@ -47,10 +47,12 @@ class Journal:
     def __post_init__(self) -> None:
         if self.path is None:
             return
-        if not self.path.exists() or not self.path.stat().st_size:
-            append_text(self.path, _line(HEADER), edits=True)
+        head = _line(HEADER)
+        text = read_text(self.path, limit=MOST_BYTES) if self.path.exists() else ""
+        if head.startswith(text):  # a new one, or one whose first line was cut off
+            append_text(self.path, head[len(text) :], edits=True)
             return
-        first, *lines = read_text(self.path, limit=MOST_BYTES).split("\n")
+        first, *lines = text.split("\n")
         _check_header(load_json(first, self.path), self.path)
         for line in lines:
             self._take(line, self.path)

@@ -179,18 +179,21 @@ def planned(
     if wishes.emission is not None:
         wishes.emission.check(base, vary)
     check_counted(wishes.objective, wishes.limits, base, {*fix, *vary})
+    journal = Journal(path=means.journal)  # before the work: a file that is none is refused at once
     bounded = LEAST_FITS if screened is not None else min(wishes.fits, LEAST_BOLD)
     among, timing = candidates_of(base, fix, vary, say, fits=bounded, axes=wishes.axes)
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
-    found = _searched(among, wishes, means, say)
+    found = _searched(among, wishes, means, journal, say)
     timing["replay_s"] = time.perf_counter() - clock[-1]
     timing["total_s"] = time.perf_counter() - clock[0]
     return found.told(timing)
 
 
-def _searched(among: Candidates, wishes: Wishes, means: Means, say: Callable[[str], None]) -> Findings:
+def _searched(
+    among: Candidates, wishes: Wishes, means: Means, journal: Journal, say: Callable[[str], None]
+) -> Findings:
     """Replay the most promising of the screened layouts, until the search has proven the best or must end."""
     from ..screen.screen import MANY
 
@@ -204,7 +207,7 @@ def _searched(among: Candidates, wishes: Wishes, means: Means, say: Callable[[st
         judging = Judging(
             scenario_of=among.layouts.scenario_of,
             workers=workers,
-            journal=Journal(path=means.journal),
+            journal=journal,
             alike=among.layouts.twin,
             by_number=True,
             unsayable=_unsayable(wishes, among),

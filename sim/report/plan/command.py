@@ -43,10 +43,15 @@ def changes(scenario: Scenario, choice: Choice) -> Mapping[str, Any]:
     settings = written(choice.settings)
     few = {name: value for name, value in settings.items() if value != field_value(scenario, name)}
     try:
-        enough = scenario.with_(few) == choice.scenario
+        enough = _untitled(scenario.with_(few)) == _untitled(choice.scenario)
     except ScenarioError:
         enough = False
     return few if enough else settings
+
+
+def _untitled(scenario: Scenario) -> Scenario:
+    """The scenario without what it is called and what was published of it, which no step depends on."""
+    return scenario.model_copy(update={"title": None, "published": None})
 
 
 def save_choices(plan: LayoutPlan, folder: Path) -> list[Path]:
