@@ -58,3 +58,7 @@ def test_steps_of_an_a800_differ_where_nvlink_is_used() -> None:
 
     assert step_s("A800", 1) == step_s("A100-SXM4-80GB", 1)
     assert step_s("A800", 8) > 1.02 * step_s("A100-SXM4-80GB", 8)
+
+
+def test_a_mark_in_a_source_is_explained_below() -> None:
+    assert gpu_text("H100-SXM5-80GB").count("[ref]: the project's table") == 1

@@ -7,6 +7,7 @@ input gives the same bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 1000.0, 500.0
 BAND = 0.10
+WIDE = 3.0
+"""A factor to either side from which on labels at both edges of the band would lie on one another."""
 
 KernelPoints = Mapping[str, Sequence[tuple[float, float]]]
 """(measured, predicted) seconds by operation."""
@@ -54,6 +57,19 @@ def calibration_svg(title: str, kernels: KernelPoints, curves: Sequence[CurvePoi
         return chart.svg(figure, title)
 
 
+def _ratios(most: float) -> list[float]:
+    """Where an axis of ratios, from 1 / ``most`` to ``most``, has its labels.
+
+    >>> _ratios(2.0), _ratios(12.0)
+    ([0.5, 0.9, 1.0, 1.1, 2.0], [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0])
+    """
+    if most < WIDE:
+        return [1 / most, 1 - BAND, 1.0, 1 + BAND, most]
+    above = [digit * 10.0**power for power in range(1 + int(math.log10(most))) for digit in (1.0, 2.0, 5.0)]
+    shown = [ratio for ratio in above if ratio <= most]
+    return [1 / ratio for ratio in reversed(shown[1:])] + shown
+
+
 def _kernels(panel: Axes, kernels: KernelPoints) -> None:
     """Ratios against time, with the line of equality and its band."""
     every = [point for points in kernels.values() for point in points]
@@ -64,7 +80,7 @@ def _kernels(panel: Axes, kernels: KernelPoints) -> None:
         chart.dots(panel, [m for m, _ in points], [p / m for m, p in points], colour, alpha=0.75)
     chart.logarithmic(panel, "x", chart.decades([measured for measured, _ in every]), seconds)
     chart.logarithmic(panel, "y", (1 / most, most), "{:.2f}".format)
-    panel.set_yticks([1 / most, 1 - BAND, 1.0, 1 + BAND, most])
+    panel.set_yticks(_ratios(most))
     panel.set(xlabel="measured time", ylabel="predicted over measured")
     chart.above(panel, _legend(kernels), columns=2)
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** The answer of one step: figures, memory, where the time goes, what it rests on. */
 
-import { digits, gigabytes, h, percent, seconds, table, whole } from "./dom.js";
+import { chance, digits, gigabytes, h, percent, seconds, table, whole } from "./dom.js";
 
 /** @param {any} result @param {any} layout */
 export function figures(result, layout) {
@@ -30,7 +30,7 @@ const card = (title, value, note = "", more = null, kind = "") =>
 /** @param {any} result */
 function fit(result) {
   const capacity = result.memory[0]?.capacity_bytes;
-  const sure = result.fit_probability === null ? "" : ` with a probability of ${percent(result.fit_probability)}`;
+  const sure = result.fit_probability === null ? "" : ` with a probability of ${chance(result.fit_probability)}`;
   return `of ${gigabytes(capacity)}: ${result.fits ? `fits${sure}` : "does not fit"}`;
 }
 

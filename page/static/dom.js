@@ -72,6 +72,10 @@ export function digits(x) {
 /** @param {number | null | undefined} share */
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(Math.abs(share) < 0.01 && share !== 0 ? 2 : 1)} %`);
 
+/** A probability in hundredths, rounded down as the command line has it: one just short of 1 is no certainty.
+ * @param {number} probability */
+export const chance = (probability) => (Math.floor(100 * probability + 1e-9) / 100).toFixed(2);
+
 /** @param {number | null | undefined} bytes */
 export const gigabytes = (bytes) => (bytes === null || bytes === undefined ? "–" : `${(bytes / 1e9).toFixed(1)} GB`);
 

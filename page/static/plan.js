@@ -3,7 +3,7 @@
 
 import { Latest } from "./api.js";
 import { asTable } from "./answer.js";
-import { gigabytes, h, percent, say, seconds, svg, table, whole } from "./dom.js";
+import { chance, gigabytes, h, percent, say, seconds, svg, table, whole } from "./dom.js";
 import { linked, set } from "./state.js";
 import { logTicks, memoryTicks, ticks, timeTicks } from "./ticks.js";
 
@@ -156,7 +156,7 @@ export class Plan {
       h("button", { type: "button", onclick: () => this.pin({ name: short(one.set), document: this.laidOut(one.set) }) }, "Pin"));
     const first = choices[0];
     const rows = choices.map((/** @type {any} */ one, /** @type {number} */ i) => [h("span", {}, `${i + 1}. `, linked(short(one.set), this.laidOut(one.set))), seconds(one.step_time_s),
-      i ? `+${percent(one.step_time_s / first.step_time_s - 1)}` : "best", percent(one.mfu), gigabytes(one.peak_memory_bytes), percent(one.fit_probability),
+      i ? `+${percent(one.step_time_s / first.step_time_s - 1)}` : "best", percent(one.mfu), gigabytes(one.peak_memory_bytes), chance(one.fit_probability),
       percent(one.probability_best), one.days === null ? "–" : one.days.toFixed(1), act(one)]);
     const losers = lost.map((/** @type {any} */ one) => [one.name, Object.keys(one.set).length ? linked(short(one.set), this.laidOut(one.set)) : "", one.factor === null ? "–" : one.at_least ? `at least × ${(Math.floor(100 * one.factor) / 100).toFixed(2)}` : `× ${one.factor.toFixed(2)}`, one.why,
       Object.keys(one.set).length ? act(one) : ""]);

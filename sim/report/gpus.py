@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.calibrated.overlay import load_profile, profile_names
+from ...hardware.cited import marks_explained
 from ...hardware.gpus import get_gpu, gpu_called, gpu_names
 from ...hardware.prices import MEDIAN, list_price, prices_of
 
@@ -111,6 +112,10 @@ def gpu_text(called: str) -> str:
             break_on_hyphens=False,
         )
         for what, text in facts
+    ]
+    lines += [
+        fill(note, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+        for note in marks_explained(gpu.sources.values())
     ]
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....hardware.cited import marks_explained
 from ...figures import TIMES, count, seconds
 from .racks import gpus_in_use, joins_hosts
 from .sheet import gigabits
@@ -150,7 +151,7 @@ def print_cluster(cluster: Cluster, placement: Placement, console: Console) -> N
     console.print("links are counted in each direction; rates are line rates per direction")
     for title, lines in (
         ("As printed", [f"{k}: {v}" for k, v in facts["facts"].items()]),
-        ("Sources", facts["sources"]),
+        ("Sources", [*facts["sources"], *marks_explained(facts["sources"])]),
     ):
         if lines:
             console.print()
