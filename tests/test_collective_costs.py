@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nccl_communicators import choose
+from small_clusters import cluster
 
 from stepsim import load_scenario, simulate
 from stepsim.cli.collective_logs import read_logs
@@ -192,6 +193,20 @@ def test_an_exchange_in_phases_starts_each_phase_and_sends_to_each_peer_of_it(lo
     phases = sum(1 for members in (local, nodes) if members > 1)
     peers_s = (local - 1) * costs.peer_s + (nodes - 1) * costs.remote_peer_s
     assert curve.latency_s == pytest.approx(phases * costs.latency_s + 2 * at.crossing_s + peers_s)
+
+
+@pytest.mark.parametrize(
+    ("units", "ring_share", "pairs_share"), [(1, 1.0, 1.0), (2, 1.0, 1 / 4), (4, 1 / 2, 1 / 4)]
+)
+def test_uplinks_that_are_short_slow_what_leaves_a_unit_of_hosts(
+    units: int, ring_share: float, pairs_share: float
+) -> None:
+    """Of uplinks four times too narrow, a ring takes one way for all hosts of a unit, messages all ways."""
+    spec = cluster(gpus=64, kind="fat-tree", oversubscription=4.0)
+    at = place_of(GroupPlacement(ranks=64, domains=8, units=units), spec, collective_constants())
+    assert at.nic == pytest.approx(ring_share * spec.nic_bytes_per_s_per_gpu)
+    alone = place_of(GroupPlacement(ranks=64, domains=8), spec, collective_constants()).scattered
+    assert at.scattered == pytest.approx(min(alone, pairs_share * spec.nic_bytes_per_s_per_gpu))
 
 
 # NCCL's choice ----------------------------------------------------------------------------------------

@@ -395,17 +395,3 @@ def test_buffers_of_cards_are_those_of_what_nccl_has_as_its_nodes() -> None:
     for name, ranks, hosts in (("world", 16, 2), ("dp", 4, 2), ("tp", 4, 1)):
         wanted = communicator_on(plan.cluster, ranks=ranks, domains=hosts, version=version)
         assert channels[name] == wanted.channels
-
-
-@pytest.mark.parametrize(
-    ("units", "ring_share", "pairs_share"), [(1, 1.0, 1.0), (2, 1.0, 1 / 4), (4, 1 / 2, 1 / 4)]
-)
-def test_uplinks_that_are_short_slow_what_leaves_a_unit_of_hosts(
-    units: int, ring_share: float, pairs_share: float
-) -> None:
-    """Of uplinks four times too narrow, a ring takes one way for all hosts of a unit, messages all ways."""
-    spec = cluster(gpus=64, kind="fat-tree", oversubscription=4.0)
-    at = place_of(GroupPlacement(ranks=64, domains=8, units=units), spec, collective_constants())
-    assert at.nic == pytest.approx(ring_share * spec.nic_bytes_per_s_per_gpu)
-    alone = place_of(GroupPlacement(ranks=64, domains=8), spec, collective_constants()).scattered
-    assert at.scattered == pytest.approx(min(alone, pairs_share * spec.nic_bytes_per_s_per_gpu))

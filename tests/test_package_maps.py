@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-MANY = 12
+MANY = 9
 """Modules from which on a list of files by the alphabet tells a reader nothing."""
 REGISTRIES = ("schedules/collectives", "schedules/pipeline")
 """Packages in which nearly every module is one entry of a registry, named as users name it."""

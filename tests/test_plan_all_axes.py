@@ -20,7 +20,7 @@ from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.axes import GRAD_REDUCE, LAYOUT, PARAM_GATHER, SWITCHES, Axes, layout_values
 from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.questions.find import find
-from stepsim.sim.plan.same_twice import of_all_axes
+from stepsim.sim.plan.same_twice import _pairs, _reduces, of_all_axes
 from stepsim.sim.plan.screen.screen import Screened, screen
 from stepsim.sim.plan.screen.tables import tables_of
 from stepsim.sim.plan.search.plan import Means, candidates_of, plan, wishes_of
@@ -340,3 +340,29 @@ def test_switches_that_no_block_reads_make_no_other_layers() -> None:
     found = screen(space, within=float("inf")).bound_s.tolist()
     for both, alone_s in bounds.items():
         assert alone_s == [one for one, row in zip(found, rows_of, strict=True) if row == both]
+
+
+def layout(**fields: Any) -> Scenario:
+    """A model with experts in such a layout, unchecked."""
+    base = job(model__moe=MOE, parallelism__tp=1)
+    sizes = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "vpp": 1, "ep": 1, "etp": 1} | fields
+    return base.model_copy(update={"parallelism": base.parallelism.model_copy(update=sizes)})
+
+
+def test_gradients_are_reduced_where_several_ranks_hold_the_same_parameters() -> None:
+    assert not _reduces(layout(pp=16))
+    assert _reduces(layout(pp=8, dp=2))
+    assert _reduces(layout(pp=8, cp=2))
+    assert _reduces(layout(pp=8, dp=2, ep=2))  # the parameters beside experts
+    assert _reduces(layout(pp=8, tp=2))  # experts alone, which tensor parallelism does not cut
+    assert not _reduces(layout(pp=8, tp=2, etp=2))
+    assert not _reduces(layout(pp=8, tp=2, ep=2))
+
+
+def test_a_forward_and_a_backward_pair_up_where_another_microbatch_may_come_between() -> None:
+    several, one = (layout(dp=dp, ep=2) for dp in (2, 16))
+    assert (several.num_microbatches, one.num_microbatches) == (8, 1)
+    assert _pairs(several)
+    assert not _pairs(one)
+    assert not _pairs(layout(dp=2))
+    assert _pairs(layout(dp=16, ep=2, pp=2))

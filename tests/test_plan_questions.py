@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 import stepsim
 from stepsim.cli.main import app
+from stepsim.hardware.gpus import get_gpu
 from stepsim.sim.plan.axis_values import fixed, varied
-from stepsim.sim.plan.questions.find import FoundValue, Tried, _fewest, _largest, find
+from stepsim.sim.plan.questions.find import FoundValue, Tried, _fewest, _largest, _longest, _screened, find
 from stepsim.sim.plan.search.findings import Findings
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 
@@ -72,10 +73,12 @@ def test_sizes_that_no_layout_has_hide_no_smaller_one_that_will_do(
     gpus: int, per_node: int, least: int, none: set[int]
 ) -> None:
     """``least`` GPUs are enough, and no layout has the sizes in ``none``: the answer is no larger than the
-    least power of two, of GPUs or of hosts, that will do."""
+    least power of two, of GPUs or of hosts, that will do. Only whole hosts, or parts of one, are tried."""
+    asked = set[int]()
     legal = {size for size in range(1, 2049) if (size % per_node == 0 or size < per_node)} - {*none} | {gpus}
 
     def tried(value: int) -> Tried:
+        asked.add(value)
         known = value in legal
         return Tried(
             value=value,
@@ -88,6 +91,7 @@ def test_sizes_that_no_layout_has_hide_no_smaller_one_that_will_do(
         )
 
     answer = _fewest(tried, gpus, per_node)
+    assert all(size % per_node == 0 or size < per_node for size in asked)
     powers = {1 << k for k in range(11)} | {per_node << k for k in range(8)}
     wanted = min(size for size in {*powers, gpus} if size in legal and size >= least)
     assert answer is not None
@@ -159,6 +163,27 @@ def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
             good = [size for size in sizes if tried[size].good]
             found = _largest(cast(Any, tried.__getitem__), sizes)
             assert found == max(good, default=None)
+
+
+@given(tokens=st.sampled_from([1, 100, 512, 4096, 6000]), most=st.integers(0, 100_000))
+def test_the_longest_length_is_found_to_an_eighth(tokens: int, most: int) -> None:
+    """Of the lengths up to ``most``: the scenario's, doubled or halved, and then so many eighths of it."""
+    answer = _longest(lambda length: length <= most, tokens)
+    lengths = [tokens << k for k in range(1, 18)] + [tokens >> k for k in range(tokens.bit_length())]
+    base = max((length for length in lengths if length <= most), default=None)
+    if base is None:
+        assert answer is None
+        return
+    eighth = base // 8
+    assert answer == (base + min(7, (most - base) // eighth) * eighth if eighth else base)
+
+
+def test_the_layout_that_fills_its_gpu_least_is_told() -> None:
+    """The same bytes on GPUs of 40 GB and of 80: half as full on the larger."""
+    vary = {"cluster.gpu": ["A100-SXM4-40GB", "A100-SXM4-80GB"]}
+    told = _screened(2, small(), FIX, vary, WISHES)
+    assert told.settings["cluster.gpu"] == "A100-SXM4-80GB"
+    assert told.capacity_bytes == get_gpu("A100-SXM4-80GB").hbm_bytes
 
 
 @pytest.mark.parametrize(

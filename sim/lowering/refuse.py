@@ -123,8 +123,7 @@ def _refuse_offload(scenario: Scenario) -> None:
 
 
 def _refuse_masters(scenario: Scenario) -> None:
-    """Refuse 16-bit weights without FP32 masters where the framework updates in FP32 whatever a scenario
-    says."""
+    """Refuse 16-bit weights without FP32 masters where the update is of FP32 in any case."""
     training, software = scenario.training, scenario.software
     if software.gradients.update_bytes(training.precision) == 4:
         return
@@ -248,7 +247,7 @@ def _refuse_optimizer(scenario: Scenario) -> None:
 
 
 def _refuse_orthogonalizing(scenario: Scenario) -> None:
-    """Refuse Muon in a precision, or with matrices sharded in a way, in which no framework runs it."""
+    """Refuse Muon in a precision or with sharded matrices that no framework runs it with."""
     par, spec, sharding = (
         scenario.parallelism,
         scenario.training.optimizer,
@@ -317,8 +316,7 @@ def _refuse_layers(scenario: Scenario) -> None:
 
 
 def _refuse_recomputation(scenario: Scenario) -> None:
-    """Refuse recomputation of modules that the model does not have, and, of other than plain layers, rules
-    that are about plain ones."""
+    """Refuse to recompute modules that the model lacks, or other than plain layers by rules about these."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
     rule = sharding_rule(scenario)
     if layers_in_one_go(scenario.training) > 1 and (

@@ -8,6 +8,7 @@ from ..model.catalogue import get_model
 from ..models import Scenario
 from .cuda_graphs import scopes_told
 from .importer import Exporter
+from .megatron_lm_export import pipeline_layout
 from .recipes import GPUS, PRECISIONS, RECIPES
 
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
@@ -29,9 +30,7 @@ def write_command(scenario: Scenario, _version: str | None) -> str:
         ("use_megatron_fsdp", str(par.zero == 3).lower()),
     ]  # fmt: skip
     if isinstance(par.stage_split, tuple):
-        chunks = ["t" * layers for layers in par.stage_split]
-        chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * scenario.model.mtp_layers + "L"
-        options.append(("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'"))
+        options.append(("pipeline_model_parallel_layout", pipeline_layout(scenario, par.stage_split)))
     recompute = training.recompute
     if recompute == "selective":
         options.append(("recompute_modules", "core_attn"))

@@ -267,9 +267,15 @@ def _uneven_chunks(scenario: Scenario, split: Sequence[int], version: Version) -
             ("decoder_first_pipeline_num_layers", split[0]),
             ("decoder_last_pipeline_num_layers", split[-1]),
         ]
+    return [("pipeline_model_parallel_layout", pipeline_layout(scenario, split))]
+
+
+def pipeline_layout(scenario: Scenario, split: Sequence[int]) -> str:
+    """Megatron core's letters for the layers of chunks, quoted: E is the embedding, t a layer, m one of
+    multi-token prediction, L the loss; ``|`` stands between two chunks."""
     chunks = ["t" * layers for layers in split]
     chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * scenario.model.mtp_layers + "L"
-    return [("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'")]
+    return f"'{'|'.join(chunks)}'"
 
 
 def _is_uneven(scenario: Scenario) -> bool:

@@ -24,7 +24,7 @@ from .cluster_facts import world_size
 from .draft import PACKED, UNPACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .launchers import launch_among
-from .ms_swift_megatron import megatron_scenario
+from .ms_swift_megatron import megatron_scenario, own_default
 from .plain_names import plain_name
 from .settings import GIVEN, Setting, Settings
 from .sources import SourceFile
@@ -245,13 +245,8 @@ def _put_trainers_names(settings: Settings, gpus: int | None, era: int) -> None:
         steps = max(1, ceil(16 / micro / gpus))
         defaults["gradient_accumulation_steps"] = (f"16 samples over {gpus} ranks", steps)
     for name, (shown, value) in defaults.items():
-        found.setdefault(name, _own(shown, value))
+        found.setdefault(name, own_default(shown, value))
     _put_sharding(settings, era)
-
-
-def _own(name: str, value: object) -> Setting:
-    """A default of ms-swift."""
-    return Setting(value=value, file="ms-swift", name=f"its {name}")
 
 
 _STAGES = {
@@ -285,7 +280,7 @@ def _put_sharding(settings: Settings, era: int) -> None:
     elif fsdp:
         settings.refuse("fsdp", "of FSDP's configurations fsdp2 is read, which ms-swift has by that name")
     elif not told:
-        found["distributed_type"] = _own("distribution without deepspeed and fsdp", "MULTI_GPU")
+        found["distributed_type"] = own_default("distribution without deepspeed and fsdp", "MULTI_GPU")
 
 
 _FSDP2: Mapping[str, object] = {

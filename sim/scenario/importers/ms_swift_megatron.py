@@ -72,10 +72,10 @@ def megatron_scenario(
         return settings.draft.finished()  # what follows from the model would be asked, too
     _put_precision(settings)
     for name, value in {**_DEFAULTS, **_OF_VERSION[era]}.items():
-        found.setdefault(name, _own(name, value))
+        found.setdefault(name, own_default(name, value))
     latent = settings.draft.get("model.attention") == "mla"
     if era == 3 and latent and not settings.has("no_rope_fusion"):
-        found["no_rope_fusion"] = _own("no_rope_fusion, of latent attention", True)
+        found["no_rope_fusion"] = own_default("no_rope_fusion, of latent attention", True)
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, launch.environment)
     put_machine(settings)
@@ -84,7 +84,8 @@ def megatron_scenario(
     return settings.draft.finished()
 
 
-def _own(name: str, value: object) -> Setting:
+def own_default(name: str, value: object) -> Setting:
+    """A default of ms-swift, as what a user has set."""
     return Setting(value=value, file="ms-swift", name=f"its {name}")
 
 
@@ -127,4 +128,4 @@ def _put_precision(settings: Settings) -> None:
     dtype = settings.text("torch_dtype", default="bfloat16")
     kind = "fp16" if dtype in ("float16", "float32") else "bf16"
     if not settings.has("fp16", "bf16"):
-        settings.found[kind] = _own(f"{kind}, by torch_dtype", True)
+        settings.found[kind] = own_default(f"{kind}, by torch_dtype", True)
