@@ -76,7 +76,7 @@ class ActionPieces:
         plan, writer = self.plan, self.writer
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
-            self.gradients.add(writer, parameters.embedding)  # came with an input gradient
+            self.gradients.add(writer, parameters.embedding, one=True)  # came with an input gradient
         ready: Iterable[Elements] = gradients_ready(action, stage, parameters)
         if reduces and self.ends_last:
             ready = self._without_ends(action, ready)
@@ -154,6 +154,6 @@ class ActionPieces:
                 if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
                     self.run(action, together)
                     together = []
-                self.gradients.add(self.writer, shared)
+                self.gradients.add(self.writer, shared, one=elements.one)
                 self.expert_gradients.add(self.writer, experts)
         self.run(action, together)

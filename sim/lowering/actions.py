@@ -170,7 +170,7 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             own = getattr(parameters, part.gives) if part.gives else 0.0
             # Multi-token prediction has a table where the head is.
             table = parameters.embedding if part.gives == "head" and not stage.embedding else 0.0
-            yield Elements(shared=(own + table) / count)
+            yield Elements(shared=(own + table) / count, one=True)
         else:
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 

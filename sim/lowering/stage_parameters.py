@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elements:
-    """Parameters by who reduces their gradients: ``shared`` by all data-parallel ranks, and ``experts``."""
+    """Parameters by who reduces their gradients: ``shared`` by all data-parallel ranks, and ``experts``.
+    ``one``: they are one parameter, as a table is, however many elements other things have."""
 
     shared: float = 0.0
     experts: float = 0.0
+    one: bool = False
 
     @property
     def total(self) -> float:

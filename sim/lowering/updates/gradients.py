@@ -87,10 +87,11 @@ class Gradients:
     parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
     known: dict[tuple[float, int, tuple[float, ...]], Collective] = field(default_factory=dict)
 
-    def add(self, writer: ProgramBuilder, elements: float) -> None:
-        """Count ``elements`` more parameters whose gradients are ready, and reduce every full bucket."""
+    def add(self, writer: ProgramBuilder, elements: float, *, one: bool = False) -> None:
+        """Count ``elements`` more parameters whose gradients are ready, and reduce every full bucket.
+        ``one``: they are one parameter, and no layer that happens to have as many."""
         if self.uncut is not None:
-            for parameter in filter(None, self.uncut.get(elements, (elements,))):
+            for parameter in filter(None, (elements,) if one else self.uncut.get(elements, (elements,))):
                 self.ready += parameter
                 self.parts.append(parameter)
                 if self.ready >= self.bucket_elements:
