@@ -4,7 +4,7 @@ Knows no language model, no schedule and no time. Figures lie in the YAML files 
 its source. Read cluster.py first. By subject:
 
 - the catalogues: catalogue.py, gpu.py, gpus.py, node.py, interconnect.py, published.py (clusters in print),
-  prices.py, host_memory.py, host_power.py;
+  prices.py, host_memory.py, host_power.py; cited.py (marks in their sources);
 - a user's own: own_gpu.py, own_node.py, own_interconnect.py, carried.py (figures taken from relatives);
 - the network: fabric.py (its shape, by fabrics/), placement.py, topology.py, host_links.py, routes.py,
   link.py; as a graph: graph.py, graph_file.py, custom_topology.py;

@@ -46,6 +46,7 @@ THEIR_STRINGS = {
     "sim/lowering/layers/moe.py": {"alltoall"},
     "sim/lowering/layers/expert_biases.py": {"alltoall"},
     "sim/lowering/layers/expert_work.py": {"alltoall"},
+    "sim/lowering/layers/partial_graphs.py": {"alltoall"},
     "sim/lowering/layers/weighted_rows.py": {"alltoall"},
     "sim/lowering/pricing.py": {"alltoall"},
     "sim/lowering/state/activations.py": {"alltoall"},

@@ -30,7 +30,7 @@ def test_every_row_with_both_times_is_a_dot_that_tells_its_case(case: Case) -> N
     rows = (row(case, "one", "a", 2.0), row(case, "one", "b", None), row(case, "two & more", "c<d", 30.0))
     svg = scatter_svg(Report(rows=rows))
     assert [text.split(":")[0] for text in hints(svg)] == ["a", "c<d"]
-    assert {"one, 1 rows", "two & more, 1 rows"} <= set(words(svg))
+    assert {"one, 1 row", "two & more, 1 row"} <= set(words(svg))
 
 
 def test_a_right_prediction_lies_on_the_diagonal(case: Case) -> None:
