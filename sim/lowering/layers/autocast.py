@@ -15,7 +15,7 @@ References:
 
 from __future__ import annotations
 
-from .issued import NOTHING
+from .issued import NOTHING, Issued
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
@@ -68,9 +68,15 @@ def cast_weight_gradient(builder: LayerBuilder, parameters: float, fresh_bytes: 
     read, write. The gradient of an embedding, which autocast does not touch, is FP32 already."""
     local = builder.local
     if local.autocast and not local.accumulates and fresh_bytes != local.stream_bytes:
-        eager = not builder.software.kernels.torch_compile  # else by a kernel of the compiled backward
-        issued = builder.costs.issued("cast to FP32", parameters) if eager else NOTHING
+        issued = issued_by_gradient_cast(builder, parameters)
         builder.memory("gradient cast", parameters * _both(local), instructions=issued)
+
+
+def issued_by_gradient_cast(builder: LayerBuilder, parameters: float) -> Issued:
+    """Instructions of torch's casts of so many gradients to FP32. Under autocast a compiled backward has a
+    kernel of its own for them, whose bytes take longer."""
+    compiled = builder.local.autocast and builder.software.kernels.torch_compile
+    return NOTHING if compiled else builder.costs.issued("cast to FP32", parameters)
 
 
 def _both(local: LocalShape) -> int:

@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
-from .autocast import cast_row_gradients, cast_rows, cast_weight_gradient, cast_weights
+from .autocast import (
+    cast_row_gradients,
+    cast_rows,
+    cast_weight_gradient,
+    cast_weights,
+    issued_by_gradient_cast,
+)
 from .issued import NOTHING
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape, regathers_input
@@ -367,5 +373,5 @@ def accumulate_gradient(
 def _cast_gradient(builder: LayerBuilder, parameters: float, fresh: int) -> None:
     """Append the cast of fresh gradients to the type of the main ones."""
     wide = builder.local.grad_bytes
-    issued = builder.costs.issued("cast to FP32", parameters) if fresh < wide else NOTHING
+    issued = issued_by_gradient_cast(builder, parameters) if fresh < wide else NOTHING
     builder.memory("gradient cast", parameters * (fresh + wide), instructions=issued)
