@@ -52,6 +52,11 @@ def test_a_z_loss_moves_what_its_operators_read_and_write(way: str, loss: str, f
     assert z_bytes(job(way, loss, fp32=fp32)) == pytest.approx(each)
 
 
+def test_a_z_loss_casts_nothing_where_all_is_in_fp32() -> None:
+    """maximum 4, less it 8, exponentials 8, sum 4, divided 8; times 8, added 12."""
+    assert z_bytes(job("apart", precision="fp32")) == pytest.approx(32 + 20)
+
+
 def test_a_z_loss_apart_holds_three_logits_of_fp32() -> None:
     """JUPITER's trainer took 7 % of 96 GB more with it (OpenEuroLLM/oellm-autoexp at 0f55a156,
     oellm_32b_dense/SPEED_RESULTS.md): of 8,192 tokens and 65,536 logits, three times 2.1 GB."""

@@ -37,9 +37,8 @@ def z_loss_forward(builder: LayerBuilder) -> None:
         return
     logits = float(local.tokens * local.vocabulary)
     rows = builder.costs.issued("FP32 product by row", logits)
-    if _casts(builder.software):
-        issued = builder.costs.issued("cast to FP32", logits)
-        builder.memory("z-loss to FP32", logits * (local.element_bytes + _WIDE), instructions=issued)
+    if _casts(builder.software) and (cast := builder.costs.cast_to_fp32(local.element_bytes)).launches:
+        builder.memory("z-loss to FP32", logits * cast.bytes, instructions=logits * cast.instructions)
     builder.memory("z-loss maximum", logits * _WIDE)
     if local.tp > 1:
         builder.tp("z-loss maximum all_reduce", "all_reduce", local.tokens * 4.0)
@@ -67,7 +66,8 @@ def z_loss_backward(builder: LayerBuilder) -> None:
     builder.memory("z-loss backward", 2 * logits * _WIDE, instructions=rows)  # r w
     if kernels.z_loss == "apart" and _casts(builder.software):
         # back to the logits' own type, r w, in which gradients are added
-        builder.memory("z-loss backward, cast", logits * (_WIDE + local.element_bytes))
+        if (cast := builder.costs.cast_to_fp32(local.element_bytes)).launches:
+            builder.memory("z-loss backward, cast", logits * cast.bytes)
         added = 3 * logits * local.element_bytes
     builder.memory("z-loss gradient add", added)
 
@@ -84,5 +84,6 @@ def z_loss_bytes(local: LocalShape, software: Software) -> float:
 
 
 def _casts(software: Software) -> bool:
-    """Whether the loss reads logits in the model's type, so that a z-loss apart casts them for itself."""
+    """Whether the loss reads logits in the model's type, so that a z-loss apart casts them for itself unless
+    they are of FP32."""
     return not software.kernels.logits_fp32
