@@ -117,6 +117,12 @@ def test_amd_and_xla_pass_several_elements_at_a_time() -> None:
     assert bytes_time(job(**xla) | DDP, "accumulate gradient", 10) < 10.2
 
 
+@pytest.mark.parametrize(("compiled", "least", "most"), [(False, 9.0, 10.0), (True, 6.0, 6.2)])
+def test_a_compiled_backward_casts_gradients_by_bytes(compiled: bool, least: float, most: float) -> None:
+    kernels = {"autocast": True, "torch_compile": compiled, "fused_wgrad_accumulation": False}
+    assert least < bytes_time(job(kernels=kernels) | DDP, "gradient cast", 6) < most
+
+
 def test_a_fused_update_is_told_by_its_bytes() -> None:
     """Of 50 and 60 instructions an element its bytes take longer; 32 bytes' time was measured of FP32, and
     20.7 of 16 bits, which waits for more than either."""
@@ -130,6 +136,14 @@ def test_softmax_of_longer_rows_takes_shared_memory_and_a_block(keys: int, least
     document = job(kernels={"attention": "unfused", "fused_softmax": False})
     document["training"] |= {"seq_length": keys}
     assert least < bytes_time(document, "softmax", 8) < most
+
+
+def test_xla_has_none_of_torchs_kernels_for_scores() -> None:
+    kernels = {"attention": "unfused", "fused_softmax": False}
+    xla = job(sharding={"implementation": "xla"}, kernels=kernels)
+    xla["training"] |= {"seq_length": 2_048}
+    assert bytes_time(xla, "softmax", 8) < 8.3
+    assert bytes_time(xla, "mask, cast to FP32", 10) < 10.3
 
 
 @pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("bf16", 2)])

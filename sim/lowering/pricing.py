@@ -18,7 +18,7 @@ from .layers.layer_builder import KernelPricing
 from .layers.local_shape import local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads
-from .layers.strided import CASTS
+from .layers.strided import OF_TORCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ def kernel_pricing(
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
         loop=loop_prices(software.host.host_s_per_kernel, cluster.node),
-        vectorised=CASTS if software.sharding.implementation == "xla" else frozenset(),
+        vectorised=OF_TORCH if software.sharding.implementation == "xla" else frozenset(),
     )
 
 

@@ -187,10 +187,11 @@ def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
     return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
 
 
-def _softmax_instructions(local: LocalShape) -> Issued:
+def _softmax_instructions(builder: LayerBuilder) -> Issued:
     """Instructions of torch's softmax over all scores: none that take longer than its bytes for rows
     that a warp holds."""
-    if local.sequence <= _ROW_OF_A_WARP:
+    local = builder.local
+    if local.sequence <= _ROW_OF_A_WARP or "softmax" in builder.costs.vectorised:
         return NOTHING
     each = _SOFTMAX_SCORE + _SOFTMAX_THREAD * _SOFTMAX_THREADS / local.sequence
     return counted_once(local.score_elements * each)
@@ -204,13 +205,13 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     elif not software.kernels.softmax_fp32:
         builder.memory("scale", 2 * e * scores)  # read, write
-        builder.memory("softmax", 2 * e * scores, instructions=_softmax_instructions(local))
+        builder.memory("softmax", 2 * e * scores, instructions=_softmax_instructions(builder))
         builder.memory("mask", 2 * e * scores, instructions=builder.costs.issued("choose", scores))
     else:
         cast = builder.costs.cast_to_fp32(e)
         # scale (r, w), cast back (r 4, w e); softmax (r 4, w 4)
         builder.memory("scale and cast back", (2 * e + cast.bytes) * scores, launches=1 + cast.launches)
-        builder.memory("softmax", 8 * scores, instructions=_softmax_instructions(local))
+        builder.memory("softmax", 8 * scores, instructions=_softmax_instructions(builder))
         _masked(builder, "mask, cast to FP32")
     if local.dropout:
         builder.memory("attention dropout", (2 * e + 1) * scores)  # read, write, one byte of mask

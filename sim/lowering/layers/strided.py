@@ -78,8 +78,9 @@ count as one each, as LLVM has them from gfx90a on (llvm/lib/Target/AMDGPU/SISch
 FP32 tensor plus one of 16 bits is passed several elements at a time there, too (CUDALoops.cuh,
 launch_vectorized_templated_kernel)."""
 
-CASTS = frozenset({"cast to FP32", "FP32 plus 16 bits"})
-"""What XLA compiles into the kernels beside it, in which bytes take longer."""
+OF_TORCH = frozenset({"cast to FP32", "FP32 plus 16 bits", "choose", "softmax"})
+"""What XLA compiles into the kernels beside it, in which bytes take longer: casts, masks, and softmax, whose
+instructions in torch depend on its rows (attention_core.py)."""
 
 
 class Cast(NamedTuple):
