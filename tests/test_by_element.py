@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from small_experts import with_experts
-from small_scenarios import every_op, lowered
+from small_scenarios import every_op, lowered, scenario
 
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.recompute import recomputed_parts
+from stepsim.sim.lowering.state.activations import layer_bytes
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.load import scenario_from_document
 
@@ -171,3 +174,26 @@ def test_what_is_in_fp32_is_not_cast_to_it(precision: str, width: int) -> None:
     assert moved["mask, cast to FP32"] == scores * (2 * width + cast)
     assert moved["softmax backward"] == scores * (24 + 2 * width + cast)
     assert moved["loss backward"] == logits * (20 + cast)
+
+
+@pytest.mark.parametrize(
+    ("fields", "dropout", "each"),
+    [
+        ({}, 0.0, 2),
+        ({}, 0.1, 2 + 1 + 2),
+        ({"fused_softmax": False}, 0.0, 4 + 2),
+        ({"fused_softmax": False}, 0.1, 4 + 1 + 2),
+        ({"fused_softmax": False, "softmax_fp32": False}, 0.0, 2),
+    ],
+)
+def test_probabilities_of_fp32_are_kept_beside_what_is_cast_back(
+    fields: dict[str, bool], dropout: float, each: int
+) -> None:
+    """torch's softmax saves its output, and the product with values what it reads."""
+    kernels = {f"software.kernels.{name}": value for name, value in fields.items()}
+    run = scenario(dropout=dropout).with_(kernels)
+    none, unfused = (run.with_({"software.kernels.attention": kernel}) for kernel in ("fa2", "unfused"))
+    local = local_shape_of(unfused)
+    kept = [layer_bytes(local, run.software, recomputed_parts(run.training)).kept for run in (none, unfused)]
+    sums = 4.0 * local.tokens * local.heads
+    assert kept[1] - kept[0] + sums == each * local.score_elements

@@ -187,6 +187,17 @@ def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
     return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
 
 
+def kept_score_bytes(local: LocalShape, software: Software) -> int:
+    """Bytes of a score that the backward of unfused attention reads: probabilities as softmax gave them, and
+    what weights values where that is another tensor, which a cast back or dropout (with its mask) wrote."""
+    e = local.element_bytes
+    wide = software.kernels.softmax_fp32 and not _softmax_is_one_kernel(local, software)
+    softmax = 4 if wide else e
+    if local.dropout:
+        return softmax + 1 + e
+    return softmax + (e if softmax != e else 0)
+
+
 def _softmax_instructions(builder: LayerBuilder) -> Issued:
     """Instructions of torch's softmax over all scores: none that take longer than its bytes for rows
     that a warp holds."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...scenario.software.software import Software
+from ..layers.attention_core import kept_score_bytes
 from ..layers.expert_work import activation_in_products
 from ..layers.gelu import kept_bytes as gelu_kept_bytes
 from ..layers.kinds import LayerKind, LayerRun
@@ -235,8 +236,6 @@ _INPUTS = ("latents", "attention", "product", "rows", "row product", "shared pro
 def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     """Bytes of what backward needs of a layer, by what it is."""
     e, tokens, narrow = local.element_bytes, local.tokens, local.stored_bytes / local.element_bytes
-    # unfused: probabilities; under dropout their mask and its output too
-    scores = local.score_elements * (e + ((1 + e) if local.dropout else 0))
     fused = software.kernels.attention != "unfused"
     silu = 1 if local.gate == 2 and not software.kernels.fuses_activation(gated=True) else 0
     small = software.kernels.fp8_activations and local.recipe is not None
@@ -263,7 +262,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
             "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
             "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
             "attention": tokens * local.attention_width * outputs,
-            "scores": 0.0 if fused else scores,
+            "scores": 0.0 if fused else local.score_elements * kept_score_bytes(local, software),
             "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
             "latents": latents,
             # multi-token prediction: both streams, as they come and normed
