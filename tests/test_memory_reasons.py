@@ -90,6 +90,9 @@ def test_fewer_ranks_for_experts() -> None:
     assert lines["optimizer"].why == "experts are sharded over fewer ranks"
 
 
+TORCHS_SOFTMAX = {"preset": "megatron-2022-sp", "kernels": {"fused_softmax": False}}
+
+
 # Activations --------------------------------------------------------------------------------------------
 
 
@@ -102,6 +105,7 @@ def test_fewer_ranks_for_experts() -> None:
         ("op_selective", {"mlp": "swiglu"}, "s b h (34 + 5 a s/h)", "a part is recomputed"),
         ({"kind": "full", "every": 2}, {}, "s b h (34 + 5 a s/h)", "a part is recomputed"),
         ("none", {"precision": "fp32"}, "s b h (34 + 5 a s/h)", "four bytes an element"),
+        ("none", {"software": TORCHS_SOFTMAX}, "s b h (34 + 5 a s/h)", "softmax in FP32 keeps its output"),
         ("selective", {"tp": 2}, "s b h (10 + 24/t)", None),
         ("selective", {"tp": 2, "sequence_parallel": True}, "34 s b h / t", None),
     ],

@@ -180,19 +180,13 @@ def _weighted(local: LocalShape, width: int) -> Gemm:
     )
 
 
-def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
-    """A fused kernel has the causal mask alone; a compiler fuses scale, any mask and the reduction (torch
-    _inductor/scheduler.py: pointwise chains into reductions)."""
-    kernels = software.kernels
-    return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
-
-
 def kept_score_bytes(local: LocalShape, software: Software) -> int:
     """Bytes of a score that the backward of unfused attention reads: probabilities as softmax gave them, and
     what weights values where that is another tensor, which a cast back or dropout (with its mask) wrote."""
     e = local.element_bytes
-    wide = software.kernels.softmax_fp32 and not _softmax_is_one_kernel(local, software)
-    softmax = 4 if wide else e
+    kernels = software.kernels
+    in_one = kernels.softmax_is_one_kernel(windowed=local.window is not None)
+    softmax = 4 if kernels.softmax_fp32 and not in_one else e
     if local.dropout:
         return softmax + 1 + e
     return softmax + (e if softmax != e else 0)
@@ -212,7 +206,7 @@ def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.v_head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim), launches=launches)
-    if _softmax_is_one_kernel(local, software):
+    if software.kernels.softmax_is_one_kernel(windowed=local.window is not None):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     elif not software.kernels.softmax_fp32:
         builder.memory("scale", 2 * e * scores)  # read, write
@@ -236,7 +230,7 @@ def _unfused_backward(builder: LayerBuilder) -> None:
     builder.kernel("dP", _scores(local, values))
     if local.dropout:
         builder.memory("attention dropout backward", (2 * e + 1) * scores)
-    if _softmax_is_one_kernel(local, software):
+    if software.kernels.softmax_is_one_kernel(windowed=local.window is not None):
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     elif not software.kernels.softmax_fp32:
         # product of gradient and probabilities, what takes its sum off (r, r, w each), scale (r, w)

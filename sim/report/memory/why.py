@@ -113,6 +113,14 @@ def _experts(run: Scenario) -> Iterator[str]:
         yield "experts are sharded over fewer ranks"
 
 
+def _keeps_fp32_probabilities(run: Scenario) -> bool:
+    """Whether unfused attention of some layers keeps probabilities in FP32, too."""
+    kernels, windowed = run.software.kernels, run.model.sliding_window is not None
+    in_one = kernels.softmax_is_one_kernel(windowed=windowed)
+    narrow = run.training.precision != "fp32" and kernels.softmax_fp32
+    return narrow and not in_one and not keeps_no_scores(run)
+
+
 def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
     """How this model differs from the textbook's GPT in 16 bit with dropout and unfused attention."""
     model, software, training = run.model, run.software, run.training
@@ -130,6 +138,8 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         yield "other modules are recomputed too"
     if software.kernels.attention != "unfused" and not keeps_no_scores(run):
         yield "fused attention keeps no scores"
+    elif _keeps_fp32_probabilities(run):
+        yield "softmax in FP32 keeps its output, beside what is cast back of it"
     yield from _layer(run)
     if (
         run.parallelism.sequence_parallel

@@ -368,6 +368,12 @@ class KernelSoftware(SoftwareGroup):
         """Whether an MLP's activation is one kernel, of a library or of torch.compile."""
         return self.has_activation(gated=gated) or self.torch_compile
 
+    def softmax_is_one_kernel(self, *, windowed: bool) -> bool:
+        """Whether one kernel scales, masks and normalises the scores of unfused attention. A library's has
+        the causal mask alone, and gives way to torch's where a layer is ``windowed``; a compiler fuses scale,
+        any mask and the reduction (torch _inductor/scheduler.py: pointwise chains into reductions)."""
+        return self.torch_compile or (self.fused_softmax and not windowed)
+
     def has_activation(self, *, gated: bool) -> bool:
         """Whether a library has an MLP's activation as one kernel."""
         return self.fused_activation and (self.fused_gate or not gated)
