@@ -294,6 +294,15 @@ def test_latent_heads_without_their_kernel_are_joined_element_by_element(backwar
     assert not fused.instructions
 
 
+def test_a_kernel_outside_of_layers_has_the_instructions_of_each_maker() -> None:
+    """Casts of gradients that are reduced or updated issue what casts of layers do."""
+    cast = STRIDED["cast to FP32"]
+    assert cast.nvidia != cast.amd
+    kernel = (5 * cast).kernel(30.0, launches=2)
+    assert (kernel.hbm_bytes, kernel.launches) == (30.0, 2)
+    assert (kernel.instructions, kernel.vector_instructions) == (5 * cast.nvidia, 5 * cast.amd)
+
+
 def test_a_softmax_of_16_bits_casts_nothing() -> None:
     """Scale, mask, softmax and their gradients pass scores of 16 bits: 12 bytes an element forward (read,
     write each) and 20 backward, where torch multiplies gradient and probabilities first."""

@@ -117,6 +117,17 @@ def test_screening_shares_experts_between_tensor_parallel_degrees_where_they_hav
     assert (len(found), len(tables.layers)) == (4 if loss else 3, 4)
 
 
+def test_screening_knows_where_the_ranks_are_that_add_up_counts() -> None:
+    """On one host where tensor parallelism comes first in the rank grid, on two where it comes last."""
+    run = with_experts(router_loss=True, tp=2, ep=2, sequence_parallel=True)
+    same = {name: field_value(run, name) for name in LAYOUT if name != "parallelism.order"}
+    orders = ["tp-cp-ep-dp-pp", "cp-ep-dp-pp-tp"]
+    space = space_of(run, fix=same, vary={"parallelism.order": orders})
+    near, far = tables_of(space, 0, load_profile("H100-SXM5-80GB")).layers
+    assert near.part(experts=True, loss=False) == far.part(experts=True, loss=False)
+    assert near.part(experts=True, loss=True) != far.part(experts=True, loss=True)
+
+
 def test_screened_hosts_are_ahead_by_the_forward_that_a_layout_has() -> None:
     """One without the loss has fewer launches, and so more buffers in flight; whichever is screened first."""
     ahead: dict[str, Any] = {"tp": 2, "sequence_parallel": True, "records_streams": True}
